@@ -6,7 +6,8 @@
 #   english.txt   dict-gcide, the dictionary's prose
 #   languages.txt debian-handbook, a dozen languages
 # From existing files, repeated, which favours every cache:
-#   wiki.txt      the "text" of JSONL's lines, 40 times      novel.txt  NOVEL, 30 times, one document
+#   wiki.txt      the "text" of JSONL's lines, 40 times
+#   novel.txt     NOVEL, 30 times, one document
 set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: corpora.sh FOLDER [JSONL [NOVEL]]" >&2; exit 2; }
 mkdir -p "$1"
@@ -36,7 +37,8 @@ for entry in text.split("\n\n"):
 fi
 if [ ! -e "$folder/languages.txt" ]; then
   unpack debian-handbook
-  find "$work/debian-handbook" -name '*.html' -print0 | sort -z | documents > "$folder/languages.txt"
+  find "$work/debian-handbook" -name '*.html' -print0 | sort -z |
+    documents > "$folder/languages.txt"
 fi
 if [ ! -e "$folder/code.txt" ]; then
   unpack linux-source-6.1

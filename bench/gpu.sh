@@ -1,25 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Everything that needs a GPU, on a machine without this tree: build it here, run it there.
-#   bench/gpu.sh pack BUILD OUT.tar.gz   collects the programs of a CUDA build, their tests and goldens, and the libraries beside CUDA's
-#   bench/gpu.sh run OUT.tar.gz PART...  on the machine with GPUs: needs bash, tar, gzip, CUDA 13's libraries, cuDNN 9, NCCL 2 and
-#                                        python3 with torch, which may bring these libraries
+#   bench/gpu.sh pack BUILD OUT.tar.gz   collects the programs of a CUDA build, their tests and
+#                                        goldens, and the libraries beside CUDA's
+#   bench/gpu.sh run OUT.tar.gz PART...  on the machine with GPUs: needs bash, tar, gzip, CUDA 13's
+#                                        libraries, cuDNN 9, NCCL 2 and python3 with torch, which
+#                                        may bring these libraries
 # Parts, in the order given; one, data and zero also time PyTorch in the same call:
-#   check    every test with the label gpu, and the trainer program's tests of many ranks; tests of several GPUs if there are enough
+#   check    every test with the label gpu, and the trainer program's tests of many ranks; tests of
+#            several GPUs if there are enough
 #   start    seconds from the start of the process to the first step (bench/first-step.sh)
-#   one      tokens/s, power and clock of each model on one GPU; the fused product compared with cuBLASLt's
+#   one      tokens/s, power and clock of each model on one GPU; the fused product compared with
+#            cuBLASLt's
 #   data     data parallel and ZeRO-1 on all GPUs, compared with torch's DDP and FSDP2
-#   zero     6.7B and 13B with their state divided among all GPUs or on the host, compared with FSDP2
+#   zero     6.7B and 13B with their state divided among all GPUs or on the host, compared with
+#            FSDP2
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
-#   muon     one GPU's models and, with several, 1.3B divided among them: a step with Muon and one with AdamW, alternately
-#   fp8      one GPU's models and slices of 6.7B and Llama-3-8B: ours in bf16 and in FP8, torch.compile's bf16 and torchao's FP8
-#            (needs torchao on PYTHONPATH); then the other recipes
-#   program  two minutes of `trainer` with a log line each ten steps, TensorBoard, evaluation and saves, beside bench-step
+#   muon     one GPU's models and, with several, 1.3B divided among them: a step with Muon and one
+#            with AdamW, alternately
+#   fp8      one GPU's models and slices of 6.7B and Llama-3-8B: ours in bf16 and in FP8,
+#            torch.compile's bf16 and torchao's FP8 (needs torchao on PYTHONPATH); then the other
+#            recipes
+#   program  two minutes of `trainer` with a log line each ten steps, TensorBoard, evaluation and
+#            saves, beside bench-step
 #   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
-#   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one and two GPUs (bench/plan.sh)
+#   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one
+#            and two GPUs (bench/plan.sh)
 #   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written
-# SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
+# SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B.
+# SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
 ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
 TESTS=("${ONE[@]}" gemm_choices_test comm_cuda_test layout_cuda_test trainer_program_test)
@@ -28,31 +38,40 @@ pack() {
   local build source out=$2 name
   build=$(cd "$1" && pwd) source=$(cd "$(dirname "$0")/.." && pwd)
   mkdir -p "$folder/build/release/tests" "$folder/build/release/bin" "$folder/lib"
-  cmake --build "$build" --target trainer plan-training generate make-dataset bench-step bench-kernels "${TESTS[@]}"
+  cmake --build "$build" --target trainer plan-training generate make-dataset \
+    bench-step bench-kernels "${TESTS[@]}"
   cp "$build"/bin/{trainer,plan-training,generate,make-dataset} "$folder/build/release/bin"
   cp "$build"/libfault_shim.so "$folder/build/release"
   cp "$build"/bench-{step,kernels} "$folder/build/release"
   for name in "${TESTS[@]}"; do cp "$build/tests/$name" "$folder/build/release/tests"; done
   find "$folder/build" -type f -exec strip {} + 2>/dev/null || true
   find "$folder/build" -type f -perm -u+x -exec ldd {} + | awk '$2 == "=>" { print $3 }' | sort -u |
-    grep -vE '/lib(c|m|dl|rt|pthread|cuda|cudart|cudnn.*|cublas.*|nccl|nvrtc.*|nvidia-.*)\.so' | xargs -I{} cp -L {} "$folder/lib"
-  (cd "$source" && cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl bench/step/torch_step.py bench/step/program_rate.py tests/golden/trainer "$folder")
+    grep -vE '/lib(c|m|dl|rt|pthread|cuda|cudart|cudnn.*|cublas.*|nccl|nvrtc.*|nvidia-.*)\.so' |
+    xargs -I{} cp -L {} "$folder/lib"
+  (cd "$source" &&
+    cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl \
+      bench/step/{torch_step,program_rate}.py tests/golden/trainer "$folder")
   # Tests look for goldens and programs where they were built.
   echo "$source" >"$folder/source"
   tar -C "$folder" -czf "$out" .
   ls -l "$out"
 }
 
-ours() { echo; echo "bench-step --engine $*"; bench-step --engine --choices "$folder/choices" --seconds "$each" "$@" || true; }
+ours() {
+  echo
+  echo "bench-step --engine $*"
+  bench-step --engine --choices "$folder/choices" --seconds "$each" "$@" || true
+}
 torch() { # GPUS ARGUMENTS...
   local gpus=$1 launch=(python3)
   shift
   [ "$gpus" = 1 ] || launch=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
-  "${launch[@]}" "$folder/bench/step/torch_step.py" --seconds "$each" "$@" 2>"$folder/torch.err" || tail -n 3 "$folder/torch.err"
+  "${launch[@]}" "$folder/bench/step/torch_step.py" --seconds "$each" "$@" 2>"$folder/torch.err" ||
+    tail -n 3 "$folder/torch.err"
 }
 
-# The tests of one GPU side by side, each on its own where there are as many; then those of several, and the launcher's and the
-# lost ranks' of trainer_program_test with a GPU for each rank.
+# The tests of one GPU side by side, each on its own where there are as many; then those of several,
+# and the launcher's and the lost ranks' of trainer_program_test with a GPU for each rank.
 check() {
   local name failed=0 gpu=0
   for name in "${ONE[@]}"; do
@@ -63,8 +82,10 @@ check() {
   tested gemm_choices_test || failed=1
   tested comm_cuda_test || failed=1
   tested layout_cuda_test || failed=1
-  # Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without GPUs.
-  [ "$gpus" -lt 2 ] || TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) tested trainer_program_test \
+  # Left out: cases in which one machine plays two hosts, which would use a GPU
+  # twice, or one without GPUs.
+  [ "$gpus" -lt 2 ] ||
+    TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) tested trainer_program_test \
     --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
 ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.ADeviceThatIsGoneIsToldToAll" || failed=1
   return $failed
@@ -78,7 +99,9 @@ tested() { # PROGRAM ARGUMENTS...
 }
 start() {
   CUDA_VISIBLE_DEVICES=0 "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin"
-  [ "$gpus" = 1 ] || "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin" --global-batch-size $((64 * gpus))
+  [ "$gpus" = 1 ] ||
+    "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin" \
+      --global-batch-size $((64 * gpus))
 }
 one() {
   bench-kernels --only dgrad || true
@@ -108,12 +131,15 @@ zero() {
 }
 tensor() {
   ours --gpus "$gpus" --model 6.7B --tensor-model-parallel-size "$gpus" --sequence-parallel
-  ours --gpus "$gpus" --model 22B --layers "${LAYERS_22B:-8}" --tensor-model-parallel-size "$gpus" --sequence-parallel
+  ours --gpus "$gpus" --model 22B --layers "${LAYERS_22B:-8}" \
+    --tensor-model-parallel-size "$gpus" --sequence-parallel
 }
 pipeline() {
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16
-  ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 --zero-bubble
-  ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 --chunks 2
+  ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 \
+    --zero-bubble
+  ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 \
+    --chunks 2
 }
 muon() {
   local model batches
@@ -146,7 +172,8 @@ hold() {
   for model in 124M 1558M 1.3B; do
     for recipe in "" delayed; do
       for seconds in 0 0.2 0 0.2; do
-        ours --choices "$folder/held$seconds" --hold $seconds --model $model ${recipe:+--fp8 $recipe}
+        ours --choices "$folder/held$seconds" --hold $seconds --model $model \
+          ${recipe:+--fp8 $recipe}
       done
     done
   done
@@ -168,16 +195,22 @@ program() {
   done
 }
 plan() {
-  "$folder/bench/plan.sh" "$folder/build/release/bin" "${PLAN_OUT:-plan-results}" calibrate cases table
+  "$folder/bench/plan.sh" "$folder/build/release/bin" "${PLAN_OUT:-plan-results}" \
+    calibrate cases table
   cat "${PLAN_OUT:-plan-results}/card.json"
 }
 save() {
   make-dataset "$folder/d" 4000 4000 1 int32 no-manifest >/dev/null
-  trainer --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 \
-    --micro-batch-size 4 --global-batch-size $((4 * gpus)) --bf16 --lr 1e-4 --lr-decay-style constant --vocab-size 50257 \
-    --attention-dropout 0 --hidden-dropout 0 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
-    --data-path "$folder/d" --split 100,0,0 --eval-iters 0 --log-interval 1 --train-iters "${SAVE_ITERATIONS:-48}" \
-    --save "$folder/saved" --save-interval 12 --keep-last 1 2>&1 | grep -E 'iteration +[0-9]+|checkpoint' | cut -c1-150 || true
+  trainer --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \
+    --seq-length 2048 --max-position-embeddings 2048 \
+    --micro-batch-size 4 --global-batch-size $((4 * gpus)) --bf16 \
+    --lr 1e-4 --lr-decay-style constant --vocab-size 50257 \
+    --attention-dropout 0 --hidden-dropout 0 \
+    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
+    --data-path "$folder/d" --split 100,0,0 --eval-iters 0 --log-interval 1 \
+    --train-iters "${SAVE_ITERATIONS:-48}" \
+    --save "$folder/saved" --save-interval 12 --keep-last 1 2>&1 |
+    grep -E 'iteration +[0-9]+|checkpoint' | cut -c1-150 || true
   rm -rf "$folder/saved"
 }
 
@@ -189,10 +222,12 @@ run() {
   local part source
   tar -C "$folder" -xzf "$1"
   shift
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib PATH=$folder/build/release/bin:$folder/build/release:$PATH
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib
+  export PATH=$folder/build/release/bin:$folder/build/release:$PATH
   source=$(cat "$folder/source")
   stand_in "$source" "$folder"
-  stand_in "$source/build/release" "$folder/build/release" # where there is a checkout at that place, without a build
+  # Where there is a checkout at that place, without a build.
+  stand_in "$source/build/release" "$folder/build/release"
   nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader
   gpus=$(nvidia-smi -L | wc -l)
   for part; do
@@ -203,5 +238,5 @@ run() {
 
 folder=$(mktemp -d) made=() each=${SECONDS_EACH:-10}
 trap 'rm -rf -- "$folder" "${made[@]}"' EXIT
-[ $# -ge 3 ] || { sed -n '4,22p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '/^set /q; /^#   bench/,$p' "$0" >&2; exit 2; }
 "$@"

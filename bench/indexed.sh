@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Speed of merge-datasets and shuffle-index against cp of the same bytes: GB/s and ratios of time, medians of RUNS rounds (default 5),
-# each of which runs every command once.
-#   bench/indexed.sh [BUILD_FOLDER [MIB [FOLDER]]]     default: build/release, 1024 MiB, a temporary folder
-# The results are checked first: the merged tokens are the parts' joined, every checksum holds, a shuffled dataset
-# made in two passes equals the one made in one. The tools end when their bytes are on disk, like cp with sync but unlike plain cp.
+# Speed of merge-datasets and shuffle-index against cp of the same bytes: GB/s and ratios of time,
+# medians of RUNS rounds (default 5), each of which runs every command once.
+#   bench/indexed.sh [BUILD_FOLDER [MIB [FOLDER]]]
+#                      default: build/release, 1024 MiB, a temporary folder
+# The results are checked first: the merged tokens are the parts' joined, every checksum holds, a
+# shuffled dataset made in two passes equals the one made in one. The tools end when their bytes are
+# on disk, like cp with sync but unlike plain cp.
 set -eu
 build=$(cd "${1:-build/release}" && pwd)
 mib=${2:-1024}
@@ -12,7 +14,8 @@ trap 'rm -rf -- "$folder"' EXIT
 PATH=$build/bin:$PATH
 runs=${RUNS:-5}
 commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
-echo "commit $commit, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores, $(df --output=fstype "$folder" | tail -1)"
+echo "commit $commit, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(
+  nproc) cores, $(df --output=fstype "$folder" | tail -1)"
 cd "$folder"
 
 # Documents of 0 to 1000 tokens of 2 bytes: about 1 kB each.
@@ -46,7 +49,10 @@ copy() { mkdir copy && cp part_?.bin part_?.idx copy/; }
 copy_and_sync() { copy && sync copy/*; }
 merge() { merge-datasets -q part_1 part_2 part_3 part_4 --output-prefix m "$@"; }
 rewrite() { shuffle-index -q --data-path all --rewrite s --mem "$1"; }
-index() { shuffle-index -q --data-path all --split 1 --seq-length 64 --samples $((documents * 8)),0,0 --data-cache-path cache --tokenizer-type NullTokenizer; }
+index() {
+  shuffle-index -q --data-path all --split 1 --seq-length 64 --samples $((documents * 8)),0,0 \
+    --data-cache-path cache --tokenizer-type NullTokenizer
+}
 index >/dev/null
 arrays=$(cat cache/*.npy | wc -c)
 for ((run = 0; run < runs; ++run)); do
@@ -58,11 +64,19 @@ for ((run = 0; run < runs; ++run)); do
   measure "shuffle-index --rewrite, two passes" "$all" 's.*' rewrite $((mib / 4 + 1))M
   measure "shuffle-index, bytes of the arrays" "$arrays" cache index
 done
-sort -t "$(printf '\t')" -k1,1 -k3,3n times | awk -F '\t' -v middle=$(((runs + 1) / 2)) -v runs="$runs" '
-  {++n[$1]; size[$1] = $2; if (n[$1] == 1) least[$1] = $3; if (n[$1] == middle) median[$1] = $3; most[$1] = $3}
+sort -t "$(printf '\t')" -k1,1 -k3,3n times |
+  awk -F '\t' -v middle=$(((runs + 1) / 2)) -v runs="$runs" '
+  {
+    ++n[$1]; size[$1] = $2; most[$1] = $3
+    if (n[$1] == 1) least[$1] = $3
+    if (n[$1] == middle) median[$1] = $3
+  }
   END {
-    print "| command | GB/s | slowest to fastest | seconds | time over cp | time over cp and sync |\n| --- | --- | --- | --- | --- | --- |"
+    print "| command | GB/s | slowest to fastest | seconds | time over cp | " \
+        "time over cp and sync |\n| --- | --- | --- | --- | --- | --- |"
     cp = median["cp of the parts"]; sync = median["cp of the parts, and sync"]
-    for (name in n) printf "| %s | %.2f | %.2f to %.2f | %.3f | %.2f | %.2f |\n", name, size[name] / median[name],
-        size[name] / most[name], size[name] / least[name], median[name] / 1e9, median[name] / cp, median[name] / sync | "sort"
+    for (name in n)
+      printf "| %s | %.2f | %.2f to %.2f | %.3f | %.2f | %.2f |\n", name,
+          size[name] / median[name], size[name] / most[name], size[name] / least[name],
+          median[name] / 1e9, median[name] / cp, median[name] / sync | "sort"
   }'

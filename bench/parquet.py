@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Parquet to a Megatron dataset: parquet-extract | bpe-tokenize against what users run today.
 
-    bench/parquet.py --bin build/release/bin --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json \
-        [--megabytes 200] [--rounds 3] [--peers loop,megatron,datatrove] CORPUS.jsonl
+    bench/parquet.py --bin build/release/bin --vocab vocab.json --merges merges.txt
+        --tokenizer tokenizer.json [--megabytes 200] [--rounds 3]
+        [--peers loop,megatron,datatrove] CORPUS.jsonl
 
 A zstd Parquet file with a thousand rows per row group is made from the corpus, which is repeated,
 with a number before each text, up to --megabytes. The peers, each with a fresh cache:
@@ -10,11 +11,14 @@ with a number before each text, up to --megabytes. The peers, each with a fresh 
              which uses all cores, numpy
   megatron   `load_dataset("parquet").to_json(num_proc=2)`, and on that file what Megatron's
              preprocess_data.py does with 2 workers (bench/whole.py, megatron-slow)
-  datatrove  ParquetReader and MegatronDocumentTokenizer, one task, as there is one file; `encode_batch`
-Before anything is timed, all must write the same .bin and .idx. Then all run alternately, each in
-a fresh process; Python's imports count. Printed: MB (10^6 bytes of text) per second of wall and of processor time, medians.
-Needs pyarrow, datasets, tokenizers and numpy; megatron-core, torch and transformers; datatrove.
+  datatrove  ParquetReader and MegatronDocumentTokenizer, one task, as there is one file;
+             `encode_batch`
+Before anything is timed, all must write the same .bin and .idx. Then all run alternately, each in a
+fresh process; Python's imports count. Printed: MB (10^6 bytes of text) per second of wall and of
+processor time, medians. Needs pyarrow, datasets, tokenizers and numpy; megatron-core, torch and
+transformers; datatrove.
 """
+
 import sys
 
 sys.path.pop(0)  # this folder: its tokenize.py would stand for the library's tokenize
@@ -62,7 +66,8 @@ TO_JSON = r"""
 import sys, datasets
 datasets.disable_progress_bars()
 file, out, cache = sys.argv[1:]
-datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=cache).to_json(out, num_proc=2, force_ascii=False)
+rows = datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=cache)
+rows.to_json(out, num_proc=2, force_ascii=False)
 """
 
 DATATROVE = r"""
@@ -72,22 +77,29 @@ from datatrove.pipeline.readers import ParquetReader
 from datatrove.pipeline.tokens import MegatronDocumentTokenizer
 if __name__ == "__main__":
     file, tokenizer, out = sys.argv[1:]
-    LocalPipelineExecutor(pipeline=[ParquetReader(os.path.dirname(file), glob_pattern=os.path.basename(file)),
-                                    MegatronDocumentTokenizer(out, tokenizer_name_or_path=tokenizer, eos_token="<|endoftext|>")],
-                          tasks=1, workers=1, logging_dir=out + "/logs", skip_completed=False).run()
+    reader = ParquetReader(os.path.dirname(file), glob_pattern=os.path.basename(file))
+    tokens = MegatronDocumentTokenizer(out, tokenizer_name_or_path=tokenizer,
+                                       eos_token="<|endoftext|>")
+    LocalPipelineExecutor(pipeline=[reader, tokens], tasks=1, workers=1,
+                          logging_dir=out + "/logs", skip_completed=False).run()
 """
 
 
 def make(corpus, megabytes, path):
     import pyarrow as pa
     import pyarrow.parquet as pq
+
     texts = itertools.cycle([json.loads(line)["text"] for line in open(corpus)])
     bytes_, number = 0, 0
-    with pq.ParquetWriter(path, pa.schema([("text", pa.string()), ("id", pa.int64())]), compression="zstd") as writer:
+    with pq.ParquetWriter(
+        path, pa.schema([("text", pa.string()), ("id", pa.int64())]), compression="zstd"
+    ) as writer:
         while bytes_ < megabytes * 10**6:
             some = [f"{number + i} {text}" for i, text in enumerate(itertools.islice(texts, 1000))]
             bytes_ += sum(len(text.encode()) for text in some)
-            writer.write_table(pa.table({"text": some, "id": list(range(number, number + len(some)))}))
+            writer.write_table(
+                pa.table({"text": some, "id": list(range(number, number + len(some)))})
+            )
             number += len(some)
     return bytes_, number
 
@@ -98,11 +110,16 @@ def timed(command):
     if done.returncode:
         sys.exit(f"{command}: {done.stderr[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (
+        time.perf_counter() - start,
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ["bin", "vocab", "merges", "tokenizer"]:
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--megabytes", type=int, default=200)
@@ -113,25 +130,91 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/corpus.parquet"
         bytes_, rows = make(options.corpus, options.megabytes, file)
-        ours = ["bash", "-o", "pipefail", "-c",
-                '"$0/parquet-extract" -q -c text "$1" | "$0/bpe-tokenize" -q -f --append-eod --output-prefix "$2/ours" --vocab-file "$3" '
-                '--merge-file "$4" --no-pad-vocab-size', options.bin, file, folder, options.vocab, options.merges]
+        ours = [
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+            '"$0/parquet-extract" -q -c text "$1" | "$0/bpe-tokenize" -q -f --append-eod '
+            '--output-prefix "$2/ours" --vocab-file "$3" --merge-file "$4" --no-pad-vocab-size',
+            options.bin,
+            file,
+            folder,
+            options.vocab,
+            options.merges,
+        ]
         extract = [f"{options.bin}/parquet-extract", "-q", "-c", "text", file]
         quoted = shlex.join
-        whole = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "whole.py"), "--peer", "megatron-slow", "--threads", "2",
-                 "--prefix", f"{folder}/megatron", "--vocab", options.vocab, "--merges", options.merges, "--tokenizer", options.tokenizer]
-        peers = {"loop": ("datasets + tokenizers", f"{folder}/loop", [sys.executable, "-c", PEER, file, options.tokenizer, f"{folder}/loop", f"{folder}/cache"]),
-                 "megatron": ("datasets + preprocess_data.py", f"{folder}/megatron", [
-                     "bash", "-c", quoted([sys.executable, "-c", TO_JSON, file, f"{folder}/rows.jsonl", f"{folder}/cache"]) + " && " +
-                     quoted(whole + [f"{folder}/rows.jsonl"])]),
-                 "datatrove": ("datatrove", f"{folder}/trove/00000_tokens", [sys.executable, "-c", DATATROVE, file, options.tokenizer, f"{folder}/trove"])}
+        whole = [
+            sys.executable,
+            os.path.join(os.path.dirname(os.path.abspath(__file__)), "whole.py"),
+            "--peer",
+            "megatron-slow",
+            "--threads",
+            "2",
+            "--prefix",
+            f"{folder}/megatron",
+            "--vocab",
+            options.vocab,
+            "--merges",
+            options.merges,
+            "--tokenizer",
+            options.tokenizer,
+        ]
+        peers = {
+            "loop": (
+                "datasets + tokenizers",
+                f"{folder}/loop",
+                [
+                    sys.executable,
+                    "-c",
+                    PEER,
+                    file,
+                    options.tokenizer,
+                    f"{folder}/loop",
+                    f"{folder}/cache",
+                ],
+            ),
+            "megatron": (
+                "datasets + preprocess_data.py",
+                f"{folder}/megatron",
+                [
+                    "bash",
+                    "-c",
+                    quoted(
+                        [
+                            sys.executable,
+                            "-c",
+                            TO_JSON,
+                            file,
+                            f"{folder}/rows.jsonl",
+                            f"{folder}/cache",
+                        ]
+                    )
+                    + " && "
+                    + quoted(whole + [f"{folder}/rows.jsonl"]),
+                ],
+            ),
+            "datatrove": (
+                "datatrove",
+                f"{folder}/trove/00000_tokens",
+                [sys.executable, "-c", DATATROVE, file, options.tokenizer, f"{folder}/trove"],
+            ),
+        }
         peers = {name: peers[name] for name in options.peers.split(",")}
-        commands = {"parquet-extract alone": extract, "parquet-extract | bpe-tokenize": ours, **{name: command for name, _, command in peers.values()}}
+        commands = {
+            "parquet-extract alone": extract,
+            "parquet-extract | bpe-tokenize": ours,
+            **{name: command for name, _, command in peers.values()},
+        }
         timed(ours)
         for name, prefix, command in peers.values():
             timed(command)
             for end in ["bin", "idx"]:
-                if open(f"{folder}/ours_text_document.{end}", "rb").read() != open(f"{prefix}.{end}", "rb").read():
+                if (
+                    open(f"{folder}/ours_text_document.{end}", "rb").read()
+                    != open(f"{prefix}.{end}", "rb").read()
+                ):
                     sys.exit(f"{name}: the .{end} files differ")
         seconds = {name: [] for name in commands}
         for _ in range(options.rounds):
@@ -139,11 +222,17 @@ def main():
                 shutil.rmtree(f"{folder}/cache", ignore_errors=True)
                 shutil.rmtree(f"{folder}/trove", ignore_errors=True)
                 seconds[name].append(timed(command))
-        print(f"{bytes_ / 1e6:.1f} MB of text, {rows} rows, {os.path.getsize(file) / 1e6:.1f} MB of Parquet; {platform.processor() or platform.machine()}, "
-              f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; the same .bin and .idx")
+        print(
+            f"{bytes_ / 1e6:.1f} MB of text, {rows} rows, {os.path.getsize(file) / 1e6:.1f} MB of "
+            f"Parquet; {platform.processor() or platform.machine()}, "
+            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; the same .bin and .idx"
+        )
         for name, pairs in seconds.items():
             wall, processor = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
-            print(f"{name:32} {wall:8.2f} s {bytes_ / 1e6 / wall:8.1f} MB/s   processor {processor:8.2f} s {bytes_ / 1e6 / processor:8.1f} MB/s")
+            print(
+                f"{name:32} {wall:8.2f} s {bytes_ / 1e6 / wall:8.1f} MB/s   processor "
+                f"{processor:8.2f} s {bytes_ / 1e6 / processor:8.1f} MB/s"
+            )
 
 
 if __name__ == "__main__":

@@ -2,27 +2,43 @@
 # SPDX-License-Identifier: MIT
 """Held-out configurations of the layout planner, predicted and measured side by side.
 
-  plan.py draw                                    writes the cases to standard output; fixed seed
+  plan.py draw                             writes the cases to standard output; fixed seed
   plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE]
-  plan.py regret GPUS [--card FILE] ...           measures every layout of four models on so many
-  GPUs
-  plan.py again RESULTS... [--card NAME]           predicts measured cases anew, without a GPU; prints results
-  plan.py table RESULTS...                        a table of results, the errors, and a plot (plan.svg)
+  plan.py regret GPUS [--card FILE] ...    measures every layout of four models on so many GPUs
+  plan.py again RESULTS... [--card NAME]   predicts measured cases anew, without a GPU; prints
+                                           results
+  plan.py table RESULTS...                 a table of results, the errors, and a plot (plan.svg)
 
-Needs plan-training, trainer, make-dataset in PATH, and nvidia-smi. Predictions come from plan-training --json with every
-flag of the case fixed; the step from the trainer's metrics (median of the second half); memory from nvidia-smi."""
+Needs plan-training, trainer, make-dataset in PATH, and nvidia-smi. Predictions come from
+plan-training --json with every flag of the case fixed; the step from the trainer's metrics (median
+of the second half); memory from nvidia-smi."""
+
 import argparse, json, os, random, statistics, subprocess, sys, tempfile, threading, time
 
 SEED = 20261123
 MODELS = [  # name, layers, hidden, heads
-    ("124M", 12, 768, 12), ("345M", 24, 1024, 16), ("774M", 36, 1280, 20), ("1558M", 48, 1600, 25), ("1.3B", 24, 2048, 16),
-    ("2.7B/2", 16, 2560, 32), ("6.7B/4", 8, 4096, 32), ("13B/8", 5, 5120, 40)]
+    ("124M", 12, 768, 12),
+    ("345M", 24, 1024, 16),
+    ("774M", 36, 1280, 20),
+    ("1558M", 48, 1600, 25),
+    ("1.3B", 24, 2048, 16),
+    ("2.7B/2", 16, 2560, 32),
+    ("6.7B/4", 8, 4096, 32),
+    ("13B/8", 5, 5120, 40),
+]
 LAYOUTS_OF_TWO = [
-    "", "--overlap-grad-reduce", "--zero-stage 1 --overlap-grad-reduce --overlap-param-gather", "--zero-stage 1",
-    "--zero-stage 2 --overlap-grad-reduce --overlap-param-gather", "--zero-stage 3 --overlap-grad-reduce --overlap-param-gather",
-    "--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --sequence-parallel",
-    "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 2 --pipeline-schedule zero-bubble",
-    "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"]
+    "",
+    "--overlap-grad-reduce",
+    "--zero-stage 1 --overlap-grad-reduce --overlap-param-gather",
+    "--zero-stage 1",
+    "--zero-stage 2 --overlap-grad-reduce --overlap-param-gather",
+    "--zero-stage 3 --overlap-grad-reduce --overlap-param-gather",
+    "--tensor-model-parallel-size 2",
+    "--tensor-model-parallel-size 2 --sequence-parallel",
+    "--pipeline-model-parallel-size 2",
+    "--pipeline-model-parallel-size 2 --pipeline-schedule zero-bubble",
+    "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+]
 
 
 def draw():
@@ -33,7 +49,9 @@ def draw():
         seq = generator.choice([512, 1024, 2048, 4096, 8192])
         gpus = 1 if number % 2 == 0 else 2
         micro = generator.choice([1, 2, 4, 8, 16, 32, 64])
-        while micro > 1 and micro * seq * hidden * layers > 1.3e9:  # what 80 GB hold without recomputation, about.
+        while (
+            micro > 1 and micro * seq * hidden * layers > 1.3e9
+        ):  # what 80 GB hold without recomputation, about.
             micro //= 2
         count = generator.choice([1, 1, 2, 4, 8])
         layout = generator.choice(LAYOUTS_OF_TWO) if gpus == 2 else ""
@@ -41,17 +59,25 @@ def draw():
             layout = "--pipeline-model-parallel-size 2"
         if "pipeline" in layout:
             count = max(count, 4)
-        recompute = generator.choice(["", "", "", "--recompute-activations", "--recompute-granularity full"])
+        recompute = generator.choice(
+            ["", "", "", "--recompute-activations", "--recompute-granularity full"]
+        )
         shared = gpus if "tensor" not in layout and "pipeline" not in layout else 1
-        flags = (f"--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads} --seq-length {seq} "
-                 f"--micro-batch-size {micro} --global-batch-size {micro * count * shared} {layout} {recompute}")
+        flags = (
+            f"--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads} "
+            f"--seq-length {seq} "
+            f"--micro-batch-size {micro} --global-batch-size {micro * count * shared} {layout} "
+            f"{recompute}"
+        )
         cases.append({"case": number, "model": name, "gpus": gpus, "flags": flags.split()})
     for case in cases:
         print(json.dumps(case))
 
 
-COMMON = ["--vocab-size", "50257", "--attention-dropout", "0", "--hidden-dropout", "0", "--bf16", "--lr", "1e-4",
-          "--min-lr", "1e-4"]
+COMMON = [
+    *"--vocab-size 50257 --attention-dropout 0 --hidden-dropout 0 --bf16 --lr 1e-4".split(),
+    *"--min-lr 1e-4".split(),
+]
 
 
 def predict(flags, gpus, card, top=0):
@@ -74,8 +100,11 @@ class Memory(threading.Thread):
 
     def run(self):
         while not self.stop.wait(0.3):
-            done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
-                                  capture_output=True, text=True)
+            done = subprocess.run(
+                ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                capture_output=True,
+                text=True,
+            )
             used = [int(line) for line in done.stdout.split() if line.isdigit()]
             self.most = max([self.most, *used])
 
@@ -84,9 +113,22 @@ def measure(flags, gpus, data, seconds, step):
     iterations = max(8, min(400, int(seconds / max(step, 1e-3))))
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "m.jsonl")
-        command = ["trainer", "--nproc-per-node", str(gpus), *COMMON, *flags, "--data-path", data, "--split", "100,0,0",
-                   "--eval-iters", "0", "--log-interval", "1", "--train-iters", str(iterations), "--lr-decay-style", "constant",
-                   "--metrics-file", metrics]
+        command = [
+            "trainer",
+            "--nproc-per-node",
+            str(gpus),
+            *COMMON,
+            *flags,
+            "--data-path",
+            data,
+            *"--split 100,0,0 --eval-iters 0 --log-interval 1".split(),
+            "--train-iters",
+            str(iterations),
+            "--lr-decay-style",
+            "constant",
+            "--metrics-file",
+            metrics,
+        ]
         memory = Memory()
         memory.start()
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=240)
@@ -96,14 +138,21 @@ def measure(flags, gpus, data, seconds, step):
             return {"failed": done.stderr.strip().splitlines()[-1:] or [str(done.returncode)]}
         rows = [json.loads(line) for line in open(metrics)]
         times = [row["seconds_per_iteration"] for row in rows if "seconds_per_iteration" in row]
-        return {"seconds": statistics.median(times[len(times) // 2:]), "bytes": memory.most * 2**20,
-                "planned_bytes": rows[-1].get("planned_memory_bytes")}
+        return {
+            "seconds": statistics.median(times[len(times) // 2 :]),
+            "bytes": memory.most * 2**20,
+            "planned_bytes": rows[-1].get("planned_memory_bytes"),
+        }
 
 
 def with_data(work):
     with tempfile.TemporaryDirectory() as folder:
         data = os.path.join(folder, "d")
-        subprocess.run(["make-dataset", data, "6000", "8000", "1", "int32", "no-manifest"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["make-dataset", data, "6000", "8000", "1", "int32", "no-manifest"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         work(data)
 
 
@@ -125,9 +174,20 @@ def run(arguments):
                 if best is None:
                     case["skipped"] = "does not fit"
                 else:
-                    case.update(card=result["card"]["product"], predicted_seconds=best["step_seconds"],
-                                predicted_bytes=best["memory_bytes"])
-                    case.update(measure(case["flags"], case["gpus"], data, arguments.seconds, best["step_seconds"]))
+                    case.update(
+                        card=result["card"]["product"],
+                        predicted_seconds=best["step_seconds"],
+                        predicted_bytes=best["memory_bytes"],
+                    )
+                    case.update(
+                        measure(
+                            case["flags"],
+                            case["gpus"],
+                            data,
+                            arguments.seconds,
+                            best["step_seconds"],
+                        )
+                    )
             except Exception as error:  # one case that fails must not lose the others.
                 case["failed"] = str(error)
             print(json.dumps(case), file=out, flush=True)
@@ -146,8 +206,12 @@ def added(flags, given):
     return out
 
 
-REGRET = [("124M", 12, 768, 12, 1024, 64), ("1.3B", 24, 2048, 16, 2048, 16), ("6.7B/2", 16, 4096, 32, 2048, 16),
-          ("774M", 36, 1280, 20, 4096, 16)]
+REGRET = [
+    ("124M", 12, 768, 12, 1024, 64),
+    ("1.3B", 24, 2048, 16, 2048, 16),
+    ("6.7B/2", 16, 4096, 32, 2048, 16),
+    ("774M", 36, 1280, 20, 4096, 16),
+]
 
 
 def regret(arguments):
@@ -156,18 +220,33 @@ def regret(arguments):
 
     def work(data):
         for name, layers, hidden, heads, seq, batch in REGRET:
-            flags = (f"--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads} --seq-length {seq} "
-                     f"--global-batch-size {batch}").split()
+            flags = (
+                f"--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads} "
+                f"--seq-length {seq} --global-batch-size {batch}"
+            ).split()
             chosen = predict(flags, arguments.gpus, arguments.card, arguments.layouts)
             for place, best in enumerate(chosen["best"]):
                 if time.time() - begin > arguments.limit:
                     return
-                row = {"model": name, "place": place, "layout": best["layout"], "gpus": arguments.gpus,
-                       "card": chosen["card"]["product"], "predicted_seconds": best["step_seconds"],
-                       "predicted_bytes": best["memory_bytes"]}
+                row = {
+                    "model": name,
+                    "place": place,
+                    "layout": best["layout"],
+                    "gpus": arguments.gpus,
+                    "card": chosen["card"]["product"],
+                    "predicted_seconds": best["step_seconds"],
+                    "predicted_bytes": best["memory_bytes"],
+                }
                 try:
-                    row.update(measure(flags + added(best["flags"], flags), arguments.gpus, data, arguments.seconds,
-                                       best["step_seconds"]))
+                    row.update(
+                        measure(
+                            flags + added(best["flags"], flags),
+                            arguments.gpus,
+                            data,
+                            arguments.seconds,
+                            best["step_seconds"],
+                        )
+                    )
                 except Exception as error:
                     row["failed"] = str(error)
                 print(json.dumps(row), file=out, flush=True)
@@ -181,52 +260,81 @@ def again(arguments):
             case = json.loads(line)
             if "seconds" in case:
                 best = predict(case["flags"], case["gpus"], arguments.card)["best"][0]
-                case.update(predicted_seconds=best["step_seconds"], predicted_bytes=best["memory_bytes"])
+                case.update(
+                    predicted_seconds=best["step_seconds"], predicted_bytes=best["memory_bytes"]
+                )
                 print(json.dumps(case))
 
 
 def table(arguments):
     rows = [json.loads(line) for path in arguments.results for line in open(path)]
     done = [r for r in rows if "seconds" in r]
-    print("| case | model | card, GPUs | flags or layout | predicted ms | measured ms | error | planned GB | taken GB |")
+    print(
+        "| case | model | card, GPUs | flags or layout | predicted ms | measured ms | error | "
+        "planned GB | taken GB |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     errors = []
     for r in done:
         error = r["predicted_seconds"] / r["seconds"] - 1
         errors.append(abs(error))
         what = r.get("layout") or " ".join(r["flags"][8:])
-        print(f"| {r.get('case', r.get('place'))} | {r['model']} | {r['card']}, {r['gpus']} | {what} | "
-              f"{1e3 * r['predicted_seconds']:.1f} | {1e3 * r['seconds']:.1f} | {100 * error:+.1f}% | "
-              f"{r['predicted_bytes'] / 1e9:.2f} | {r['bytes'] / 1e9:.2f} |")
+        print(
+            f"| {r.get('case', r.get('place'))} | {r['model']} | {r['card']}, {r['gpus']} | "
+            f"{what} | {1e3 * r['predicted_seconds']:.1f} | {1e3 * r['seconds']:.1f} | "
+            f"{100 * error:+.1f}% | {r['predicted_bytes'] / 1e9:.2f} | {r['bytes'] / 1e9:.2f} |"
+        )
     if not errors:
         return
     below = sum(r["predicted_bytes"] < r["bytes"] for r in done)
-    print(f"\n{len(done)} measured of {len(rows)}: median error {100 * statistics.median(errors):.1f}%, worst "
-          f"{100 * max(errors):.1f}%; planned memory below taken in {below}")
+    print(
+        f"\n{len(done)} measured of {len(rows)}: median error "
+        f"{100 * statistics.median(errors):.1f}%, worst "
+        f"{100 * max(errors):.1f}%; planned memory below taken in {below}"
+    )
     for name in sorted({r["model"] for r in done if "place" in r}):
         mine = [r for r in done if r["model"] == name and "place" in r]
         first = next((r for r in mine if r["place"] == 0), None)
         best = min(r["seconds"] for r in mine)
         if first:
-            print(f"{name}: {len(mine)} layouts, the chosen one {100 * (first['seconds'] / best - 1):.1f}% slower than the best")
+            print(
+                f"{name}: {len(mine)} layouts, the chosen one "
+                f"{100 * (first['seconds'] / best - 1):.1f}% slower than the best"
+            )
     plot(done)
 
 
 def plot(rows):
     import math
-    size, low, high = 480, min(r["seconds"] for r in rows) / 1.3, max(r["seconds"] for r in rows) * 1.3
+
+    size, low, high = (
+        480,
+        min(r["seconds"] for r in rows) / 1.3,
+        max(r["seconds"] for r in rows) * 1.3,
+    )
     at = lambda s: 40 + (size - 60) * math.log(s / low) / math.log(high / low)
-    dots = "".join(f'<circle cx="{at(r["seconds"]):.1f}" cy="{size - at(r["predicted_seconds"]):.1f}" r="3" fill="none" '
-                   f'stroke="{"#c33" if r["gpus"] == 1 else "#36c"}"/>' for r in rows)
+    dots = "".join(
+        f'<circle cx="{at(r["seconds"]):.1f}" cy="{size - at(r["predicted_seconds"]):.1f}" r="3" '
+        f'fill="none" stroke="{"#c33" if r["gpus"] == 1 else "#36c"}"/>'
+        for r in rows
+    )
     with open("plan.svg", "w") as out:
-        out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{size}" height="{size}" font-family="sans-serif" font-size="11">'
-                  f'<rect width="100%" height="100%" fill="#fff"/><path d="M40 {size - 40}L{size - 20} 20" stroke="#999"/>{dots}'
-                  f'<text x="{size // 2 - 80}" y="{size - 10}">measured s a step, {low:.3f} to {high:.3f}</text>'
-                  f'<text x="14" y="{size // 2 + 40}" transform="rotate(-90 14 {size // 2 + 40})">predicted</text></svg>\n')
+        out.write(
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{size}" height="{size}" '
+            'font-family="sans-serif" font-size="11">'
+            f'<rect width="100%" height="100%" fill="#fff"/>'
+            f'<path d="M40 {size - 40}L{size - 20} 20" stroke="#999"/>{dots}'
+            f'<text x="{size // 2 - 80}" y="{size - 10}">'
+            f"measured s a step, {low:.3f} to {high:.3f}</text>"
+            f'<text x="14" y="{size // 2 + 40}" '
+            f'transform="rotate(-90 14 {size // 2 + 40})">predicted</text></svg>\n'
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("draw")
     for name in ("run", "regret"):
@@ -245,7 +353,9 @@ def main():
     one.add_argument("results", nargs="+")
     one.add_argument("--card", default="h200")
     arguments = parser.parse_args()
-    {"draw": lambda _: draw(), "run": run, "regret": regret, "again": again, "table": table}[arguments.command](arguments)
+    {"draw": lambda _: draw(), "run": run, "regret": regret, "again": again, "table": table}[
+        arguments.command
+    ](arguments)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The layout planner on a machine with GPUs: measures the card, then the held-out cases (bench/plan-cases.jsonl, drawn before any
-# table was fitted) and the layouts of four models, each predicted and measured.
-#   bench/plan.sh BIN OUT PART...     BIN: folder of plan-training, trainer and make-dataset; OUT: where results go
+# The layout planner on a machine with GPUs: measures the card, then the held-out cases
+# (bench/plan-cases.jsonl, drawn before any table was fitted) and the layouts of four models,
+# each predicted and measured.
+#   bench/plan.sh BIN OUT PART...
+# BIN: folder of plan-training, trainer and make-dataset; OUT: where results go.
 # Parts: calibrate (under a minute; writes OUT/card.json)
-#        cases     (up to 9 minutes for each number of GPUs; OUT/cases-1.jsonl, and with two GPUs OUT/cases-2.jsonl)
+#        cases     (up to 9 minutes for each number of GPUs; OUT/cases-1.jsonl, and with two GPUs
+#                  OUT/cases-2.jsonl)
 #        regret    (up to 9 minutes, two GPUs; OUT/regret.jsonl)
 #        table     (prints the errors of all results in OUT; writes plan.svg there)
-# LIMIT (540): seconds after which a part starts no further case. GPUS: number of GPUs of the cases, 1 or 2; default both, if there are enough.
+# LIMIT (540): seconds after which a part starts no further case. GPUS: number of GPUs of the cases,
+# 1 or 2; default both, if there are enough.
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '3,11p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '/^set /q; 3,$p' "$0" >&2; exit 2; }
 bin=$(cd "$1" && pwd) out=$2 here=$(cd "$(dirname "$0")" && pwd)
 shift 2
 mkdir -p "$out"
@@ -27,7 +31,8 @@ cases() {
   use_card
   for gpus in ${GPUS:-1 2}; do
     [ "$gpus" -le "$(there)" ] || continue
-    python3 "$here/plan.py" run "$here/plan-cases.jsonl" "$gpus" "${card[@]}" --limit "${LIMIT:-540}" --out "$out/cases-$gpus.jsonl"
+    python3 "$here/plan.py" run "$here/plan-cases.jsonl" "$gpus" "${card[@]}" \
+      --limit "${LIMIT:-540}" --out "$out/cases-$gpus.jsonl"
   done
 }
 regret() {

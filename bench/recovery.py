@@ -3,7 +3,8 @@
 # size; what a copy to memory costs; and the goodput of a large run, simulated from these figures.
 #
 #   bench/recovery.py [--programs build/release/bin] [--ranks 2] [--repeats 5] [--sizes small,...]
-#   bench/recovery.py --hosts 2 [...]  two launchers on the loopback, each a host with --ranks ranks;
+#   bench/recovery.py --hosts 2 [...]
+#                                    two launchers on the loopback, each a host with --ranks ranks;
 #                                    also kills a whole host with its memory, and starts it again
 #   bench/recovery.py --simulate     the simulation alone, from the figures in bench/recovery.json
 #
@@ -38,12 +39,17 @@ SIZES = {  # layers, width, heads: fp32, so that a checkpoint has 12 bytes for e
 }
 VOCABULARY = 8192
 STEPS, KILL_AFTER, INTERVAL = 9, 6, 4
-# How many times as many steps: a copy, which is made while training goes on, must be done by the kill.
+# How many times as many steps: a copy, which is made while training goes on, must be done by the
+# kill.
 LONGER = {"2M": 10}
 COLUMNS = {  # by hosts: a column's name, what the run continues from, whether a whole host is lost
     1: [(source, source, False) for source in ("disk, not cached", "disk, cached", "memory")],
-    2: [("disk, cached, a rank lost", "disk, cached", False), ("memory, a rank lost", "memory", False),
-        ("disk, cached, a host lost", "disk, cached", True), ("memory, a host lost", "memory", True)],
+    2: [
+        ("disk, cached, a rank lost", "disk, cached", False),
+        ("memory, a rank lost", "memory", False),
+        ("disk, cached, a host lost", "disk, cached", True),
+        ("memory, a host lost", "memory", True),
+    ],
 }
 CLOCK = ("time", "seconds", "tokens_per_second", "slowest_rank", "exposed", "data_wait", "memory")
 
@@ -52,7 +58,11 @@ def write_dataset(prefix, documents=400, length=400):
     chance = random.Random(1)
     with open(prefix + ".bin", "wb") as out:
         for _ in range(documents):
-            out.write(struct.pack(f"<{length}H", *[chance.randrange(VOCABULARY - 1) for _ in range(length)]))
+            out.write(
+                struct.pack(
+                    f"<{length}H", *[chance.randrange(VOCABULARY - 1) for _ in range(length)]
+                )
+            )
     with open(prefix + ".idx", "wb") as out:
         out.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, documents, documents + 1))
         out.write(struct.pack(f"<{documents}i", *[length] * documents))
@@ -70,23 +80,51 @@ class Bench:
 
     def set_size(self, size):
         times = LONGER.get(size, 1)
-        self.steps, self.kill_after, self.interval = STEPS * times, KILL_AFTER * times, INTERVAL * times
+        self.steps, self.kill_after, self.interval = (
+            STEPS * times,
+            KILL_AFTER * times,
+            INTERVAL * times,
+        )
 
     def words(self, size, save, more):
         layers, width, heads = SIZES[size]
-        return [self.trainer, *f"""--num-layers {layers} --hidden-size {width} --num-attention-heads {heads}
-            --seq-length 32 --micro-batch-size 1 --global-batch-size {self.ranks * self.hosts} --lr 1e-4 --train-iters {self.steps}
-            --lr-decay-style constant --vocab-size {VOCABULARY} --eod-id 0 --data-path d --split 100,0,0
-            --eval-iters 0 --log-interval 1 --device cpu --cpu-threads 1 --nproc-per-node {self.ranks}
-            --use-distributed-optimizer --save {save} --load {save}""".split(), *more]
+        return [
+            self.trainer,
+            *f"""--num-layers {layers} --hidden-size {width} --num-attention-heads {heads}
+            --seq-length 32 --micro-batch-size 1 --global-batch-size {self.ranks * self.hosts}
+            --lr 1e-4 --train-iters {self.steps} --lr-decay-style constant
+            --vocab-size {VOCABULARY} --eod-id 0 --data-path d --split 100,0,0
+            --eval-iters 0 --log-interval 1 --device cpu --cpu-threads 1
+            --nproc-per-node {self.ranks}
+            --use-distributed-optimizer --save {save} --load {save}""".split(),
+            *more,
+        ]
 
     def start_host(self, host, size, save, more):
-        place = {} if self.hosts == 1 else {"RANK": str(host), "WORLD_SIZE": str(self.hosts),
-                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+        place = (
+            {}
+            if self.hosts == 1
+            else {
+                "RANK": str(host),
+                "WORLD_SIZE": str(self.hosts),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(self.port),
+            }
+        )
         # Only the first host's output is read.
-        out, err = (subprocess.PIPE, subprocess.PIPE) if host == 0 else (subprocess.DEVNULL, subprocess.DEVNULL)
-        return subprocess.Popen(self.words(size, save, more), cwd=self.folder, text=True, stdout=out, stderr=err,
-                                env={**os.environ, **place})
+        out, err = (
+            (subprocess.PIPE, subprocess.PIPE)
+            if host == 0
+            else (subprocess.DEVNULL, subprocess.DEVNULL)
+        )
+        return subprocess.Popen(
+            self.words(size, save, more),
+            cwd=self.folder,
+            text=True,
+            stdout=out,
+            stderr=err,
+            env={**os.environ, **place},
+        )
 
     def start(self, size, save, more):
         """The first host's process; the others are in self.others."""
@@ -128,7 +166,8 @@ class Bench:
                 os.close(fd)
 
     def kill(self, first, whole_host, size, save, more):
-        """The last rank, or its host: the launcher with all that it holds, which is started again."""
+        """The last rank, or its host: the launcher with all that it holds, which is started
+        again."""
         last = self.others[-1] if self.others else first
         with open(f"/proc/{last.pid}/task/{last.pid}/children") as file:
             ranks = file.read().split()
@@ -144,8 +183,11 @@ class Bench:
     def killed(self, size, save, source, whole_host=False):
         """Seconds from the kill to the end of the next step, which is done a second time."""
         more = ["--max-restarts", "3"]
-        more += ["--in-memory-checkpoint", str(self.interval)] if source == "memory" else [
-            "--save-interval", str(self.interval), "--no-async-save"]
+        more += (
+            ["--in-memory-checkpoint", str(self.interval)]
+            if source == "memory"
+            else ["--save-interval", str(self.interval), "--no-async-save"]
+        )
         process = self.start(size, save, more)
         done, fault, first = 0, None, None
         for line in process.stdout:
@@ -189,19 +231,27 @@ def measure(options, folder):
         if not bench.end(process):
             sys.exit(f"{size}: {err}")
         wanted = bench.result("whole")
-        row = {"size": size, "bytes": bench.checkpoint_bytes("whole"),
-               "ranks": options.ranks, "hosts": options.hosts}
+        row = {
+            "size": size,
+            "bytes": bench.checkpoint_bytes("whole"),
+            "ranks": options.ranks,
+            "hosts": options.hosts,
+        }
         for name, source, whole_host in COLUMNS[options.hosts]:
             times = []
             for _ in range(options.repeats):
                 first = bench.killed(size, "killed", source, whole_host)
                 if bench.result("killed") != wanted:
-                    sys.exit(f"{size} from {source}: other losses or tensors than an undisturbed run")
+                    sys.exit(
+                        f"{size} from {source}: other losses or tensors than an undisturbed run"
+                    )
                 times.append(first)
             row[name] = sorted(times)
         plain = [bench.step_seconds(size, []) for _ in range(options.repeats)]
-        copies = [bench.step_seconds(size, ["--max-restarts", "1", "--in-memory-checkpoint", "1"])
-                  for _ in range(options.repeats)]
+        copies = [
+            bench.step_seconds(size, ["--max-restarts", "1", "--in-memory-checkpoint", "1"])
+            for _ in range(options.repeats)
+        ]
         row["step"], row["step with a copy"] = statistics.median(plain), statistics.median(copies)
         figures.append(row)
         print_table([row], len(figures) == 1)
@@ -212,13 +262,23 @@ def measure(options, folder):
 def print_table(figures, head=True):
     if head:
         names = [name for name, *_ in COLUMNS[figures[0]["hosts"]]]
-        print("| model | checkpoint | " + " | ".join("from " + name for name in names) +
-              " | a step | a step with a copy |\n" + "| --- " * (len(names) + 4) + "|")
+        print(
+            "| model | checkpoint | "
+            + " | ".join("from " + name for name in names)
+            + " | a step | a step with a copy |\n"
+            + "| --- " * (len(names) + 4)
+            + "|"
+        )
     for row in figures:
-        cells = [f"{statistics.median(row[s]):.2f} s ({row[s][0]:.2f} to {row[s][-1]:.2f})"
-                 for s, *_ in COLUMNS[row["hosts"]]]
-        print(f"| {row['size']} | {row['bytes'] / 1e6:.0f} MB | {' | '.join(cells)} |"
-              f" {row['step']:.3f} s | {row['step with a copy']:.3f} s |", flush=True)
+        cells = [
+            f"{statistics.median(row[s]):.2f} s ({row[s][0]:.2f} to {row[s][-1]:.2f})"
+            for s, *_ in COLUMNS[row["hosts"]]
+        ]
+        print(
+            f"| {row['size']} | {row['bytes'] / 1e6:.0f} MB | {' | '.join(cells)} |"
+            f" {row['step']:.3f} s | {row['step with a copy']:.3f} s |",
+            flush=True,
+        )
 
 
 def goodput(mean_between, interval, cost, recovery, hours=2000, seed=1):
@@ -247,31 +307,50 @@ def goodput(mean_between, interval, cost, recovery, hours=2000, seed=1):
 def simulate(figures):
     """A kill every ten minutes somewhere among 1,000 GPUs, which all wait for the recovery."""
     row = figures[-1]
-    print(f"\nSimulated, kills every 600 s on average, with the recovery times of {row['size']}"
-          f" ({row['ranks']} ranks, one host) and with 30 s and 60 s more for the start of 1,000 ranks:\n")
-    print("| continues from | checkpoint every | its cost | recovery as measured | + 30 s | + 60 s |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        f"\nSimulated, kills every 600 s on average, with the recovery times of {row['size']}"
+        f" ({row['ranks']} ranks, one host) and with 30 s and 60 s more for the start of 1,000 "
+        "ranks:\n"
+    )
+    print(
+        "| continues from | checkpoint every | its cost | recovery as measured | + 30 s | "
+        "+ 60 s |\n| --- | --- | --- | --- | --- | --- |"
+    )
     copy = max(0.0, row["step with a copy"] - row["step"])
     # A save to disk costs a step at least what a copy does: it begins with the same snapshot.
-    for source, interval, cost in (("disk, not cached", 1800, copy), ("disk, not cached", 300, copy),
-                                   ("memory", 300, copy), ("memory", 60, copy), ("memory", 30, copy),
-                                   ("memory", 10, copy)):
+    for source, interval, cost in (
+        ("disk, not cached", 1800, copy),
+        ("disk, not cached", 300, copy),
+        ("memory", 300, copy),
+        ("memory", 60, copy),
+        ("memory", 30, copy),
+        ("memory", 10, copy),
+    ):
         recovery = statistics.median(row[source])
-        cells = [f"{100 * goodput(600, interval, cost, recovery + more):.1f}%" for more in (0, 30, 60)]
+        cells = [
+            f"{100 * goodput(600, interval, cost, recovery + more):.1f}%" for more in (0, 30, 60)
+        ]
         print(f"| {source} | {interval} s | {cost:.2f} s | {' | '.join(cells)} |")
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Recovery after a lost rank, from disk and from memory.")
+    parser = argparse.ArgumentParser(
+        description="Recovery after a lost rank, from disk and from memory."
+    )
     parser.add_argument("--programs", default="build/release/bin")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--hosts", type=int, default=1, choices=COLUMNS)
     parser.add_argument("--port", type=int, default=29700)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", default="2M,14M,55M")
-    parser.add_argument("--figures", help="bench/recovery.json, with several hosts bench/recovery_hosts.json")
+    parser.add_argument(
+        "--figures", help="bench/recovery.json, with several hosts bench/recovery_hosts.json"
+    )
     parser.add_argument("--simulate", action="store_true")
     options = parser.parse_args()
-    options.figures = options.figures or ("bench/recovery.json" if options.hosts == 1 else "bench/recovery_hosts.json")
+    options.figures = options.figures or (
+        "bench/recovery.json" if options.hosts == 1 else "bench/recovery_hosts.json"
+    )
     if not options.simulate:
         print(f"{platform.machine()}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}")
         folder = tempfile.mkdtemp(prefix="recovery.")

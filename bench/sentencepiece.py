@@ -4,7 +4,8 @@
 thread each.
 
     cmake --build --preset release --target tokenize_bench
-    bench/sentencepiece.py --program PROGRAM --folder FOLDER [--vocab-size N] [--rounds N] TEXT_FILE...
+    bench/sentencepiece.py --program PROGRAM --folder FOLDER [--vocab-size N] [--rounds N]
+        TEXT_FILE...
 
 FOLDER keeps a model of N pieces that is trained on the TEXT_FILEs, in the forms of Llama-2 (model
 and tokenizer.json) and of Gemma. Each TEXT_FILE is encoded by all, once cut into documents at its
@@ -12,6 +13,7 @@ blank lines and once as one document; the ids are compared first. Printed are MB
 text) per second of processor time, medians over the rounds, and how many times as fast ours is. The
 first pass is that of a fresh process.
 """
+
 import argparse
 import json
 import os
@@ -57,7 +59,7 @@ def our_ids(program, path, corpus, folder):
     our_times(program, path, corpus, out)
     raw = open(out, "rb").read()
     count = int(numpy.frombuffer(raw[:8], numpy.int64)[0])
-    return numpy.frombuffer(raw[8 + 8 * count:], numpy.int32)
+    return numpy.frombuffer(raw[8 + 8 * count :], numpy.int32)
 
 
 def compare(options, kind, path, name, documents, folder):
@@ -75,12 +77,17 @@ def compare(options, kind, path, name, documents, folder):
         first.append(one)
         steady.append(more)
     peer, one, more = (size / statistics.median(times) for times in (theirs, first, steady))
-    print(f"{os.path.basename(path):16} {name:34} {size:6.2f} {kind:13} {peer:8.2f} {one:8.1f} {one / peer:7.1f}x"
-          f" {more:8.1f} {more / peer:7.1f}x", flush=True)
+    print(
+        f"{os.path.basename(path):16} {name:34} {size:6.2f} {kind:13} {peer:8.2f} {one:8.1f} "
+        f"{one / peer:7.1f}x {more:8.1f} {more / peer:7.1f}x",
+        flush=True,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("texts", nargs="+")
     parser.add_argument("--program", required=True)
     parser.add_argument("--folder", required=True)
@@ -93,17 +100,32 @@ def main():
             made.train_model(name, options.texts, options.folder, options.vocab_size)
         tree = made.tokenizer_json(form, options.folder)
         json.dump(tree, open(os.path.join(options.folder, form + ".json"), "w"))
-    cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.machine())
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    print(f"commit {commit}, {cpu}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, tokenizers {tokenizers.__version__}, "
-          f"sentencepiece {sentencepiece.__version__}: {' '.join(sys.argv)}")
-    print(f"{'tokenizer':16} {'text':34} {'MB':>6} {'peer':13} {'MB/s':>8} {'first':>8} {'ratio':>8} {'steady':>8} {'ratio':>8}")
+    cpu = next(
+        (l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")),
+        platform.machine(),
+    )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    print(
+        f"commit {commit}, {cpu}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+        f"tokenizers {tokenizers.__version__}, "
+        f"sentencepiece {sentencepiece.__version__}: {' '.join(sys.argv)}"
+    )
+    print(
+        f"{'tokenizer':16} {'text':34} {'MB':>6} {'peer':13} {'MB/s':>8} {'first':>8} {'ratio':>8} "
+        f"{'steady':>8} {'ratio':>8}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for text_file in options.texts:
             text = open(text_file, encoding="utf-8").read()
             name = os.path.basename(text_file)
             apart = [d for d in text.split("\n\n") if d]
-            for kind, tokenizer in (("tokenizers", "llama2.json"), ("tokenizers", "gemma1.json"), ("sentencepiece", "llama.model")):
+            for kind, tokenizer in (
+                ("tokenizers", "llama2.json"),
+                ("tokenizers", "gemma1.json"),
+                ("sentencepiece", "llama.model"),
+            ):
                 path = os.path.join(options.folder, tokenizer)
                 compare(options, kind, path, f"{name}, {len(apart)} documents", apart, folder)
                 compare(options, kind, path, f"{name}, one document", [text], folder)

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: MIT
 """Speed of bpe-train against Hugging Face's BpeTrainer (train_from_iterator) on the same text.
 
-    python bench/train.py [--bin FOLDER] [--megabytes 3,100] [--vocab-size 32000] [--workers 2] [--rounds 3] TEXT_OR_FOLDER...
-The corpus: the UTF-8 files given, and those of at most 1 MB in the folders given, in the order of their names, as documents of JSON
-lines, up to that many MB (10^6 bytes) of text. The answer is checked first: the same vocabulary and merges. Then each round runs both in
-turn; medians of processor and wall seconds, and the medians of the rounds' ratios. The peer may use every processor; its
-imports and the reading of the corpus are not counted, the program's are.
+    python bench/train.py [--bin FOLDER] [--megabytes 3,100] [--vocab-size 32000] [--workers 2]
+        [--rounds 3] TEXT_OR_FOLDER...
+The corpus: the UTF-8 files given, and those of at most 1 MB in the folders given, in the order of
+their names, as documents of JSON lines, up to that many MB (10^6 bytes) of text. The answer is
+checked first: the same vocabulary and merges. Then each round runs both in turn; medians of
+processor and wall seconds, and the medians of the rounds' ratios. The peer may use every processor;
+its imports and the reading of the corpus are not counted, the program's are.
 """
+
 import argparse
 import json
 import os
@@ -27,7 +30,9 @@ def documents(sources, most_bytes):
     paths = []
     for source in sources:
         if os.path.isdir(source):
-            paths += sorted(os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names)
+            paths += sorted(
+                os.path.join(folder, name) for folder, _, names in os.walk(source) for name in names
+            )
         else:
             paths.append(source)
     total = 0
@@ -46,9 +51,15 @@ def documents(sources, most_bytes):
 
 
 def measured(work):
-    """Wall and processor seconds of this process and its ended children, and the result of work()."""
+    """Wall and processor seconds of this process and its ended children, and the result of
+    work()."""
+
     def processor():
-        return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+        return sum(
+            usage.ru_utime + usage.ru_stime
+            for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        )
+
     wall, used = time.monotonic(), processor()
     result = work()
     return time.monotonic() - wall, processor() - used, result
@@ -57,9 +68,16 @@ def measured(work):
 def peer_trains(texts, size):
     peer = Tokenizer(models.BPE())
     peer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    peer.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=size, min_frequency=2, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=["<|endoftext|>"], show_progress=False))
+    peer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=2,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            special_tokens=["<|endoftext|>"],
+            show_progress=False,
+        ),
+    )
     return peer
 
 
@@ -67,7 +85,10 @@ def check(folder, peer, size):
     model = json.loads(peer.to_str())["model"]
     vocabulary = json.load(open(os.path.join(folder, "vocab.json"), encoding="utf-8"))
     lines = open(os.path.join(folder, "merges.txt"), encoding="utf-8").read().split("\n")[1:]
-    if vocabulary != model["vocab"] or [line.split(" ") for line in lines if line] != model["merges"]:
+    if (
+        vocabulary != model["vocab"]
+        or [line.split(" ") for line in lines if line] != model["merges"]
+    ):
         sys.exit("the vocabularies differ")
     if len(vocabulary) != size:
         print(f"only {len(vocabulary)} tokens could be learned")
@@ -83,8 +104,19 @@ def one_size(arguments, megabytes, work):
     path, folder = os.path.join(work, "in.jsonl"), os.path.join(work, "vocabulary")
     with open(path, "w", encoding="utf-8") as out:
         out.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-    train = [os.path.join(arguments.bin, "bpe-train"), "-q", "-f", "--input", path, "--vocab-size", str(arguments.vocab_size), "--output", folder,
-             "--workers", str(arguments.workers)]
+    train = [
+        os.path.join(arguments.bin, "bpe-train"),
+        "-q",
+        "-f",
+        "--input",
+        path,
+        "--vocab-size",
+        str(arguments.vocab_size),
+        "--output",
+        folder,
+        "--workers",
+        str(arguments.workers),
+    ]
     rows = []
     for number in range(arguments.rounds):
         ours = measured(lambda: subprocess.run(train, check=True))
@@ -92,9 +124,14 @@ def one_size(arguments, megabytes, work):
         if number == 0:
             check(folder, theirs[2], arguments.vocab_size)
         rows.append((ours, theirs))
-    print(f"| {size / 1e6:.1f} | {median(rows, lambda r: r[0][1]):.2f} | {median(rows, lambda r: r[1][1]):.2f} | "
-          f"{median(rows, lambda r: r[1][1] / r[0][1]):.1f} | {median(rows, lambda r: r[0][0]):.2f} | {median(rows, lambda r: r[1][0]):.2f} | "
-          f"{median(rows, lambda r: r[1][0] / r[0][0]):.1f} |", flush=True)
+    print(
+        f"| {size / 1e6:.1f} | {median(rows, lambda r: r[0][1]):.2f} | "
+        f"{median(rows, lambda r: r[1][1]):.2f} | "
+        f"{median(rows, lambda r: r[1][1] / r[0][1]):.1f} | "
+        f"{median(rows, lambda r: r[0][0]):.2f} | {median(rows, lambda r: r[1][0]):.2f} | "
+        f"{median(rows, lambda r: r[1][0] / r[0][0]):.1f} |",
+        flush=True,
+    )
 
 
 def main():
@@ -106,9 +143,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("sources", nargs="+")
     arguments = parser.parse_args()
-    print(f"tokenizers {tokenizers.__version__}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}, "
-          f"{arguments.vocab_size} tokens, {arguments.workers} workers, {arguments.rounds} rounds")
-    print("| MB of text | bpe-train, processor s | Hugging Face | ratio | wall s | Hugging Face | ratio |")
+    print(
+        f"tokenizers {tokenizers.__version__}, {os.cpu_count()} processors, "
+        f"load {os.getloadavg()[0]:.0f}, "
+        f"{arguments.vocab_size} tokens, {arguments.workers} workers, {arguments.rounds} rounds"
+    )
+    print(
+        "| MB of text | bpe-train, processor s | Hugging Face | ratio | wall s | Hugging Face | "
+        "ratio |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for megabytes in arguments.megabytes.split(","):
         with tempfile.TemporaryDirectory() as work:

@@ -5,16 +5,19 @@
     bench/whole.py --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json INPUT.jsonl
 
 Peers, each in a fresh process:
-  gigatoken      encode_files into memory, by as many threads as we have workers; only the call is timed
+  gigatoken      encode_files into memory, by as many threads as we have workers; only the call is
+                 timed
   megatron-fast  what Megatron's preprocess_data_fast.py does: encode_files, an end-of-document
-                 token after each
-                 document, megatron.core's IndexedDatasetBuilder; 2 threads
-  megatron-slow  what Megatron's preprocess_data.py does: json.loads and a Hugging Face fast tokenizer in a pool of 2,
-                 one document after another into the builder; on the first --slow-bytes of the input
-We run with each of --workers (1,2). First the answers are compared: .bin and .idx of each number of workers, of
-megatron-fast and of megatron-slow are the same bytes. Then all run in turn, --rounds times. MB are 10^6 bytes of text; medians; a ratio is taken round by round, then its
-median. "cpu" is user and system time of the process and its children, which others on the machine disturb less.
+                 token after each document, megatron.core's IndexedDatasetBuilder; 2 threads
+  megatron-slow  what Megatron's preprocess_data.py does: json.loads and a Hugging Face fast
+                 tokenizer in a pool of 2, one document after another into the builder; on the first
+                 --slow-bytes of the input
+We run with each of --workers (1,2). First the answers are compared: .bin and .idx of each number of
+workers, of megatron-fast and of megatron-slow are the same bytes. Then all run in turn, --rounds
+times. MB are 10^6 bytes of text; medians; a ratio is taken round by round, then its median. "cpu"
+is user and system time of the process and its children, which others on the machine disturb less.
 """
+
 import sys
 
 sys.path.pop(0)  # this folder: a file here would stand for the library's tokenize
@@ -41,6 +44,7 @@ def text_bytes(path):
 
 def gigatoken_ids(options, path, threads):
     import gigatoken
+
     tokenizer = gigatoken.Tokenizer.from_json(open(options.tokenizer).read())
     start = time.perf_counter()
     used = time.process_time()
@@ -58,12 +62,16 @@ def run_megatron_fast(options, path, prefix):
     import awkward
     import numpy
     from megatron.core.datasets import indexed_dataset
+
     after_imports = time.perf_counter()
     ids, _, _ = gigatoken_ids(options, path, 2)
     builder = indexed_dataset.IndexedDatasetBuilder(prefix + ".bin", dtype=numpy.uint16)
-    ids = awkward.concatenate([ids, awkward.singletons(awkward.Array(numpy.full(len(ids), options.eod, numpy.uint32)))], axis=1)
+    ids = awkward.concatenate(
+        [ids, awkward.singletons(awkward.Array(numpy.full(len(ids), options.eod, numpy.uint32)))],
+        axis=1,
+    )
     for begin in range(0, len(ids), 1_000_000):
-        some = ids[begin:begin + 1_000_000]
+        some = ids[begin : begin + 1_000_000]
         flat = awkward.to_numpy(awkward.flatten(some)).astype(numpy.uint16)
         builder.data_file.write(flat.tobytes(order="C"))
         lengths = awkward.to_numpy(awkward.num(some)).tolist()
@@ -71,12 +79,16 @@ def run_megatron_fast(options, path, prefix):
         builder.sequence_lengths.extend(lengths)
         builder.document_indices.extend(range(first + 1, first + 1 + len(lengths)))
     builder.finalize(prefix + ".idx")
-    return {"after_imports_s": time.perf_counter() - after_imports, "imports_s": after_imports - started}
+    return {
+        "after_imports_s": time.perf_counter() - after_imports,
+        "imports_s": after_imports - started,
+    }
 
 
 def slow_worker(options):
     global slow_tokenizer
     from transformers import PreTrainedTokenizerFast
+
     slow_tokenizer = PreTrainedTokenizerFast(tokenizer_file=options.tokenizer)
     slow_tokenizer.backend_tokenizer.encode_special_tokens = True
 
@@ -92,6 +104,7 @@ def run_megatron_slow(options, path, prefix):
     import torch
     import transformers  # as the script's own imports are
     from megatron.core.datasets import indexed_dataset
+
     after_imports = time.perf_counter()
     builder = indexed_dataset.IndexedDatasetBuilder(prefix + ".bin", dtype=numpy.uint16)
     size = 0
@@ -104,12 +117,33 @@ def run_megatron_slow(options, path, prefix):
 
 
 def ours(options, path, prefix, workers):
-    return [options.program, "-q", "-f", "--vocab-file", options.vocab, "--merge-file", options.merges, "--append-eod",
-            "--empty-documents", "one-sequence", "--no-pad-vocab-size", "-w", str(workers), "-o", prefix, "--input", path]
+    return [
+        options.program,
+        "-q",
+        "-f",
+        "--vocab-file",
+        options.vocab,
+        "--merge-file",
+        options.merges,
+        "--append-eod",
+        "--empty-documents",
+        "one-sequence",
+        "--no-pad-vocab-size",
+        "-w",
+        str(workers),
+        "-o",
+        prefix,
+        "--input",
+        path,
+    ]
 
 
 def run_ours(options, path, prefix, workers):
-    for end in (".bin", ".idx", ".manifest"):  # to free an old dataset of this size takes a tenth of a second
+    for end in (
+        ".bin",
+        ".idx",
+        ".manifest",
+    ):  # to free an old dataset of this size takes a tenth of a second
         if os.path.exists(prefix + "_text_document" + end):
             os.remove(prefix + "_text_document" + end)
     return timed(ours(options, path, prefix, workers))
@@ -128,13 +162,41 @@ def timed(command, environment=None):
         sys.exit(f"{command[0]}: failed")
     line = output.strip().splitlines()[-1] if output.strip() else "{}"
     report = json.loads(line) if line.startswith("{") else {}
-    return {**report, "wall_s": wall, "cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
+    return {
+        **report,
+        "wall_s": wall,
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "peak_mb": used.ru_maxrss / 1024,
+    }
 
 
 def peer(options, name, path, prefix, threads):
-    command = [options.python, os.path.abspath(__file__), "--peer", name, "--threads", str(threads), "--prefix", prefix,
-               "--vocab", options.vocab, "--merges", options.merges, "--tokenizer", options.tokenizer, path]
-    return timed(command, {**os.environ, "RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"})
+    command = [
+        options.python,
+        os.path.abspath(__file__),
+        "--peer",
+        name,
+        "--threads",
+        str(threads),
+        "--prefix",
+        prefix,
+        "--vocab",
+        options.vocab,
+        "--merges",
+        options.merges,
+        "--tokenizer",
+        options.tokenizer,
+        path,
+    ]
+    return timed(
+        command,
+        {
+            **os.environ,
+            "RAYON_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONWARNINGS": "ignore",
+        },
+    )
 
 
 def same(one, other):
@@ -151,35 +213,50 @@ def same(one, other):
 def head_of(path, limit, folder):
     head = os.path.join(folder, "head.jsonl")
     raw = open(path, "rb").read(limit)
-    open(head, "wb").write(raw[:raw.rfind(b"\n") + 1])
+    open(head, "wb").write(raw[: raw.rfind(b"\n") + 1])
     return head
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("input")
     parser.add_argument("--program", default="build/release/bin/bpe-tokenize")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers")
     for name in ("vocab", "merges", "tokenizer"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", default="1,2", help="numbers of workers, and of gigatoken's threads")
+    parser.add_argument(
+        "--workers", default="1,2", help="numbers of workers, and of gigatoken's threads"
+    )
     parser.add_argument("--eod", type=int, default=50256)
-    parser.add_argument("--slow-bytes", type=int, default=10_000_000, help="0 leaves megatron-slow out")
+    parser.add_argument(
+        "--slow-bytes", type=int, default=10_000_000, help="0 leaves megatron-slow out"
+    )
     parser.add_argument("--without", default="", help="peers to leave out")
     for name in ("peer", "threads", "prefix"):
         parser.add_argument("--" + name, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
-        work = {"gigatoken": lambda: run_gigatoken(options, options.input, int(options.threads)),
-                "megatron-fast": lambda: run_megatron_fast(options, options.input, options.prefix),
-                "megatron-slow": lambda: run_megatron_slow(options, options.input, options.prefix)}[options.peer]
+        work = {
+            "gigatoken": lambda: run_gigatoken(options, options.input, int(options.threads)),
+            "megatron-fast": lambda: run_megatron_fast(options, options.input, options.prefix),
+            "megatron-slow": lambda: run_megatron_slow(options, options.input, options.prefix),
+        }[options.peer]
         return print(json.dumps(work()))
     size = text_bytes(options.input)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "")
-    print(f"commit {commit}, {cpu}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
-          f"{os.path.basename(options.input)}: {os.path.getsize(options.input) / 1e6:.0f} MB of JSON lines, {size / 1e6:.0f} MB of text")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    cpu = next(
+        (l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), ""
+    )
+    print(
+        f"commit {commit}, {cpu}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+        f"{os.path.basename(options.input)}: {os.path.getsize(options.input) / 1e6:.0f} MB of JSON "
+        f"lines, {size / 1e6:.0f} MB of text"
+    )
     left_out = options.without.split(",")
     workers = [int(count) for count in options.workers.split(",")]
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(options.input))) as folder:
@@ -189,11 +266,20 @@ def main():
         for count in workers:
             run_ours(options, options.input, at(f"ours{count}"), count)
             same(dataset(f"ours{workers[0]}"), dataset(f"ours{count}"))
-            rows[ours_by(count)] = (lambda n=count: run_ours(options, options.input, at(f"ours{n}"), n), "wall_s", "cpu_s", size)
+            rows[ours_by(count)] = (
+                lambda n=count: run_ours(options, options.input, at(f"ours{n}"), n),
+                "wall_s",
+                "cpu_s",
+                size,
+            )
         if "gigatoken" not in left_out:
             for threads in workers:
                 rows[f"gigatoken, {threads} threads"] = (
-                    lambda t=threads: peer(options, "gigatoken", options.input, "-", t), "call_s", "call_cpu_s", size)
+                    lambda t=threads: peer(options, "gigatoken", options.input, "-", t),
+                    "call_s",
+                    "call_cpu_s",
+                    size,
+                )
         if "megatron-fast" not in left_out:
             fast = lambda: peer(options, "megatron-fast", options.input, at("fast"), 2)
             fast()
@@ -219,19 +305,27 @@ def table(options, rows, workers):
         for name, (run, *_) in rows.items():
             taken[name].append(run())
     heads = "".join(f"{'ours ' + str(count):>9}" for count in workers)
-    print(f"\n{'':22} {'MB/s':>8} {'range':>15} {'cpu MB/s':>9}{heads} {'by cpu':>7} {'peak MB':>8}")
+    print(
+        f"\n{'':22} {'MB/s':>8} {'range':>15} {'cpu MB/s':>9}{heads} {'by cpu':>7} {'peak MB':>8}"
+    )
     for name, (_, wall, cpu, size) in rows.items():
         per_byte = {key: [t[key] / size for t in taken[name]] for key in (wall, cpu)}
 
         def ratio(count, key, mine):
             own = ours_by(count)
-            return statistics.median(b / (a[mine] / rows[own][3]) for a, b in zip(taken[own], per_byte[key]))
+            return statistics.median(
+                b / (a[mine] / rows[own][3]) for a, b in zip(taken[own], per_byte[key])
+            )
 
         against = "".join(f"{ratio(count, wall, 'wall_s'):8.2f}x" for count in workers)
         rates = sorted(1e-6 / each for each in per_byte[wall])
-        print(f"{name:22} {statistics.median(rates):8.1f} {rates[0]:7.1f}..{rates[-1]:<6.1f}"
-              f" {1e-6 / statistics.median(per_byte[cpu]):9.1f}{against} {ratio(workers[0], cpu, 'cpu_s'):6.2f}x"
-              f" {max(t['peak_mb'] for t in taken[name]):8.0f}", flush=True)
+        print(
+            f"{name:22} {statistics.median(rates):8.1f} {rates[0]:7.1f}..{rates[-1]:<6.1f}"
+            f" {1e-6 / statistics.median(per_byte[cpu]):9.1f}{against} "
+            f"{ratio(workers[0], cpu, 'cpu_s'):6.2f}x"
+            f" {max(t['peak_mb'] for t in taken[name]):8.0f}",
+            flush=True,
+        )
         if "after_imports_s" in taken[name][0]:
             rest = statistics.median(t["after_imports_s"] for t in taken[name])
             print(f"{'  after its imports':22} {size / 1e6 / rest:8.1f}")

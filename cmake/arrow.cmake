@@ -1,6 +1,7 @@
-# parquet-extract, an optional part: Apache Arrow's C++ library (arrow, parquet) is in no Debian 12 package. ARROW_DIR is a folder
-# with include/ and lib/, as `cmake/fetch_headers.sh DIRECTORY arrow` makes it; without it the system's Arrow is taken, where
-# there is one. The part is a component of its own (parquet), with the two libraries, and a package of its own:
+# parquet-extract, an optional part: Apache Arrow's C++ library (arrow, parquet) is in no Debian 12
+# package. ARROW_DIR is a folder with include/ and lib/, as `cmake/fetch_headers.sh DIRECTORY arrow`
+# makes it; without it the system's Arrow is taken, where there is one. The part is a component of
+# its own (parquet), with the two libraries, and a package of its own:
 #   cpack -G TGZ -D CPACK_PART=parquet
 set(ARROW_DIR "" CACHE PATH "Apache Arrow's include/ and lib/; empty: the system's")
 set(gristmill_arrow)
@@ -28,5 +29,7 @@ else()
 endif()
 
 if(NOT gristmill_arrow)
-  message(STATUS "no Apache Arrow: parquet-extract is not built (cmake/fetch_headers.sh build/arrow arrow, then -DARROW_DIR=build/arrow)")
+  message(STATUS
+    "no Apache Arrow: parquet-extract is not built "
+    "(cmake/fetch_headers.sh build/arrow arrow, then -DARROW_DIR=build/arrow)")
 endif()

@@ -1,12 +1,15 @@
-# The archive carries the shared libraries beside the programs; the .deb names them as dependencies. CPACK_PART=parquet packs
-# parquet-extract and Arrow's libraries instead, to be installed, or unpacked, beside the rest of the same release.
+# The archive carries the shared libraries beside the programs; the .deb names them as dependencies.
+# CPACK_PART=parquet packs parquet-extract and Arrow's libraries instead, to be installed, or
+# unpacked, beside the rest of the same release.
 if(CPACK_PART)
   set(CPACK_PACKAGE_NAME gristmill-${CPACK_PART})
-  string(REPLACE "gristmill-" "gristmill-${CPACK_PART}-" CPACK_PACKAGE_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}")
+  string(REPLACE "gristmill-" "gristmill-${CPACK_PART}-" CPACK_PACKAGE_FILE_NAME
+    "${CPACK_PACKAGE_FILE_NAME}")
   set(CPACK_COMPONENTS_ALL ${CPACK_PART})
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "gristmill (= ${CPACK_PACKAGE_VERSION})")
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "")
-  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Parquet and Arrow files to loose JSON or text, for gristmill")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+    "Parquet and Arrow files to loose JSON or text, for gristmill")
   set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
       "parquet-extract reads Parquet and Arrow IPC files, as the Hugging Face Hub and
 its datasets library keep them, and writes the columns named as loose JSON or

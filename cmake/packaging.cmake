@@ -1,9 +1,9 @@
 # What `cmake --install` installs and what `cpack` packs. Included last by CMakeLists.txt.
 #
-# Components: runtime (programs, man pages, completions), development (libraries, headers, CMake package),
-# bundle (the shared libraries that the programs need, only in the relocatable archive: programs
-# look for them in ../lib/gristmill relative to themselves, so that the archive runs where it is
-# unpacked, without root).
+# Components: runtime (programs, man pages, completions), development (libraries, headers, CMake
+# package), bundle (the shared libraries that the programs need, only in the relocatable archive:
+# programs look for them in ../lib/gristmill relative to themselves, so that the archive runs where
+# it is unpacked, without root).
 
 set(CMAKE_INSTALL_LIBDIR_BUNDLE lib/gristmill)
 install(TARGETS tok indexed EXPORT gristmill ARCHIVE COMPONENT development)
@@ -26,8 +26,10 @@ install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
 file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
 install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT runtime)
 install(FILES Makefile.dist DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime)
-install(DIRECTORY demo DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime USE_SOURCE_PERMISSIONS)
-install(DIRECTORY trainer/planning/cards DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime)
+install(DIRECTORY demo DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime
+  USE_SOURCE_PERMISSIONS)
+install(DIRECTORY trainer/planning/cards DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT
+  runtime)
 
 # Man pages and completions come from the programs' own flag rows. A page of section 5 has no flags,
 # so any program can convert it to roff.
@@ -80,12 +82,15 @@ endif()
 install(RUNTIME_DEPENDENCY_SET gristmill_programs
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|pthread|rt)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR_BUNDLE} COMPONENT bundle EXCLUDE_FROM_ALL)
-install(CODE "execute_process(COMMAND ${PROJECT_SOURCE_DIR}/packaging/licences \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}
+install(CODE
+  "execute_process(COMMAND ${PROJECT_SOURCE_DIR}/packaging/licences
+                              \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}
                               COMMAND_ERROR_IS_FATAL ANY)" COMPONENT bundle EXCLUDE_FROM_ALL)
 
 set(CPACK_PACKAGE_NAME gristmill)
 set(CPACK_PACKAGE_CONTACT "the gristmill authors <maintainers@gristmill.invalid>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Raw text to a language model: Megatron datasets, trainer, conversion")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+  "Raw text to a language model: Megatron datasets, trainer, conversion")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGE_FILE_NAME gristmill-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_STRIP_FILES ON)

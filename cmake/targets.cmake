@@ -12,8 +12,8 @@ function(gristmill_library name)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME gristmill_${name})
 endfunction()
 
-# gristmill_program(NAME [COMPONENT component] SOURCES file... LINK target...): one program, in build/.../bin, installed as
-# a part of the component, runtime if none is named.
+# gristmill_program(NAME [COMPONENT component] SOURCES file... LINK target...): one program, in
+# build/.../bin, installed as a part of the component, runtime if none is named.
 function(gristmill_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "COMPONENT" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
@@ -31,24 +31,31 @@ function(gristmill_program name)
   endif()
 endfunction()
 
-# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest,
-# with the label gpu where NAME ends in _cuda_test.
+# gristmill_test(NAME [WAITS] [OPTIMIZED file...] SOURCES file... LINK target...): a GoogleTest
+# program; every case is a ctest, with the label gpu where NAME ends in _cuda_test. The tests' own
+# code is compiled without optimization, which halves the time for it; only files named OPTIMIZED,
+# which have long loops, are not. They come first, so that the linker takes their copies of
+# templates. What a test links is always optimized. WAITS: its cases mostly wait for processes and
+# deadlines, and are started first.
 function(gristmill_test name)
   if(NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
-  add_executable(${name} ${arg_SOURCES})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAITS" "" "OPTIMIZED;SOURCES;LINK")
+  add_executable(${name} ${arg_OPTIMIZED} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
                              SHARED_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
-  # Under a sanitizer, optimizing a test's own code takes longer than running it; in release builds
-  # some tests have long loops.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O0>)
+  target_compile_options(${name} PRIVATE -O0)
+  set_source_files_properties(${arg_OPTIMIZED} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  set(labels)
+  set(properties TIMEOUT 300)
   if(name MATCHES "_cuda_test$")
-    set(labels LABELS gpu)
+    list(APPEND properties LABELS gpu)
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 ${labels})
+  if(arg_WAITS)
+    list(APPEND properties COST 500)
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST PROPERTIES
+    ${properties})
 endfunction()

@@ -1,5 +1,6 @@
 #!/bin/sh
-# GPT-NeoX's command lines, train.py [-d FOLDER] FILE..., run by trainer(1) as --config FOLDER/FILE.yml...
+# GPT-NeoX's command lines, train.py [-d FOLDER] FILE..., run by trainer(1) as
+# --config FOLDER/FILE.yml...
 ''':'
 folder=
 words=$#

@@ -8,8 +8,8 @@ prompts.py --folder HF_FOLDER --generate PROGRAM [--threads 2] [--lengths 16 128
 The time to the first token is from the start of the process, imports and loading included, to the
 first new id; the prompt is a word of one token, repeated. tokens/s are those of the --tokens
 after it. generate's are the difference between two processes, transformers' are taken inside one,
-so that only its forward passes count. Before anything is timed, both must choose the same ids in
-fp32, at one length. Files are read once first. The figures are medians, and the ratios medians of
+so that only its forward passes count. Before anything is timed, both must choose the same ids at every
+length, transformers in fp32. Files are read once first. The figures are medians, and the ratios medians of
 those of neighbouring runs.
 """
 import argparse
@@ -77,8 +77,9 @@ def main():
     for file in pathlib.Path(a.folder).iterdir():
         file.read_bytes()
     if not a.skip_check:
-        same = peer(a, a.word * a.lengths[0], a.tokens, "float32")
-        assert same["text"] == ours(a, a.word * a.lengths[0], a.tokens)[0], "the two sides choose other tokens in fp32"
+        for length in a.lengths:
+            same = peer(a, a.word * length, a.tokens, "float32")
+            assert same["text"] == ours(a, a.word * length, a.tokens)[0], f"the two sides choose other tokens after {length}"
     for length in a.lengths:
         prompt, runs = a.word * length, []
         for _ in range(a.rounds):

@@ -1,5 +1,6 @@
 """The samples of a training run, read from Megatron's index files, so that PyTorch can read what
 the trainer read."""
+
 import glob
 
 import numpy as np
@@ -17,7 +18,9 @@ class Samples:
         self.pointers = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self.tokens = np.fromfile(prefix + ".bin", TOKENS[int(header[17])])
         self.documents, self.rows, self.order = (
-            np.load(glob.glob(f"{cache}/*-train-{name}.npy")[0]) for name in ("document_index", "sample_index", "shuffle_index"))
+            np.load(glob.glob(f"{cache}/*-train-{name}.npy")[0])
+            for name in ("document_index", "sample_index", "shuffle_index")
+        )
 
     def __getitem__(self, number):
         row = int(self.order[number])
@@ -25,8 +28,8 @@ class Samples:
         parts = []
         for k in range(first, last + 1):
             sequence = int(self.documents[k])
-            text = self.tokens[self.pointers[sequence]:self.pointers[sequence + 1]]
-            parts.append(text[begin if k == first else 0:end + 1 if k == last else None])
+            text = self.tokens[self.pointers[sequence] : self.pointers[sequence + 1]]
+            parts.append(text[begin if k == first else 0 : end + 1 if k == last else None])
         return np.concatenate(parts).astype(np.int64)
 
     def batch(self, step, size):

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The effect of FP8 on the loss: one model, trained in bf16 and in FP8 from the same seed on the same samples, one run after another.
+# The effect of FP8 on the loss: one model, trained in bf16 and in FP8 from the same seed on the
+# same samples, one run after another.
 #   bench/fp8/loss.sh FOLDER CORPUS VOCAB.json MERGES.txt MODEL TOKENS [RECIPE...]
-# CORPUS: documents, each ended by a NUL byte. MODEL: 124M, 345M, 774M or 1.3B. RECIPE: delayed, tensorwise, or flags of the trainer in one
-# word list ("--fp8-format e4m3 --no-fp8-wgrad"). FOLDER keeps the dataset and each run's metrics.jsonl; bench/fp8/curves.py reads them.
+# CORPUS: documents, each ended by a NUL byte. MODEL: 124M, 345M, 774M or 1.3B. RECIPE:
+# delayed, tensorwise, or flags of the trainer in one word list ("--fp8-format e4m3
+# --no-fp8-wgrad"). FOLDER keeps the dataset and each run's metrics.jsonl; bench/fp8/curves.py
+# reads them.
 # BIN: folder of the programs.
 set -euo pipefail
 folder=$1 corpus=$2 vocab=$3 merges=$4 model=$5 tokens=$6
@@ -11,7 +14,8 @@ shift 6
 PATH=${BIN:-$(cd "$(dirname "$0")/../.." && pwd)/build/release/bin}:$PATH
 mkdir -p "$folder"
 [ -e "$folder/corpus_text_document.idx" ] ||
-  bpe-tokenize -q -0 --input "$corpus" --output-prefix "$folder/corpus" --vocab-file "$vocab" --merge-file "$merges" --append-eod
+  bpe-tokenize -q -0 --input "$corpus" --output-prefix "$folder/corpus" \
+    --vocab-file "$vocab" --merge-file "$merges" --append-eod
 case $model in
 124M) shape=(12 768 12) batch=64 lr=6e-4 length=1024 ;;
 345M) shape=(24 1024 16) batch=32 lr=3e-4 length=1024 ;;
@@ -24,12 +28,17 @@ train() { # NAME FLAGS...
   local name=$1
   shift
   [ ! -e "$folder/$model-$name.jsonl" ] || return 0 # of an earlier call
-  trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" --num-attention-heads "${shape[2]}" --seq-length "$length" \
-    --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" --train-iters "$steps" \
-    --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer --data-path "$folder/corpus_text_document" \
-    --data-cache-path "$folder/cache" --split 100,0,0 --seed 1234 --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
-    --weight-decay 0.1 --lr "$lr" --min-lr "${lr/e-4/e-5}" --lr-decay-style cosine --lr-warmup-iters $((steps / 10)) --log-interval 5 \
-    --eval-iters 0 --metrics-file "$folder/$model-$name.jsonl" "$@" >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
+  trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" \
+    --num-attention-heads "${shape[2]}" --seq-length "$length" \
+    --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" \
+    --train-iters "$steps" \
+    --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer \
+    --data-path "$folder/corpus_text_document" --data-cache-path "$folder/cache" --split 100,0,0 \
+    --seed 1234 --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
+    --weight-decay 0.1 --lr "$lr" --min-lr "${lr/e-4/e-5}" \
+    --lr-decay-style cosine --lr-warmup-iters $((steps / 10)) --log-interval 5 \
+    --eval-iters 0 --metrics-file "$folder/$model-$name.jsonl" "$@" \
+    >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
 }
 train bf16
 for recipe in "$@"; do

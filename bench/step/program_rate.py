@@ -4,6 +4,7 @@
 Prints the median over log intervals, with the first tenth left out, and the mean over the same
 steps by the clock, in which evaluations and saves are counted. SPDX-License-Identifier: MIT
 """
+
 import json
 import statistics
 import sys

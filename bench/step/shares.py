@@ -9,6 +9,7 @@ cuBLASLt's best of 32; only cuDNN's causal attention (forward, deterministic bac
 the minimum time of a step, which adds to both the time to read and write each tensor once at the
 rate of a device copy, 4.19 TB/s. 774M's attention was not measured; 1558M's rate is used instead.
 """
+
 import dataclasses
 
 
@@ -23,10 +24,12 @@ class Row:
     floor: float  # tokens/s, ceiling
     products: float  # ms, ceiling
     attention: tuple  # TFLOP/s forward and backward, ceiling
-    parts: tuple = ()  # ms of products, attention, rest; measured call by call, their sum is not the step's
+    # ms of products, attention, rest; measured call by call, their sum is not the step's
+    parts: tuple = ()
 
     def attention_ms(self):
-        forward = 2 * self.length * self.hidden * self.tokens * self.layers / 1e9  # causal: half of 4
+        # causal: half of 4
+        forward = 2 * self.length * self.hidden * self.tokens * self.layers / 1e9
         return forward / self.attention[0] + 2.5 * forward / self.attention[1]
 
 
@@ -38,11 +41,17 @@ ROWS = [
     Row("1.3B", 24, 2048, 2048, 16384, 249.8, 68e3, 197.0, (545, 390), (195.7, 33.8, 22.7)),
 ]
 
-print("| model | step | floor | share | products | attention | bytes | above the floor | of it products, attention, rest |")
+print(
+    "| model | step | floor | share | products | attention | bytes | above the floor | "
+    "of it products, attention, rest |"
+)
 print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 for row in ROWS:
     floor, attention = row.tokens / row.floor * 1e3, row.attention_ms()
     ceilings = (row.products, attention, floor - row.products - attention)
     beyond = ", ".join(f"{is_ - best:+.1f}" for is_, best in zip(row.parts, ceilings)) or "-"
-    print(f"| {row.name} | {row.step:.1f} | {floor:.1f} | {floor / row.step:.0%} | " +
-          " | ".join(f"{part:.1f}, {part / row.step:.0%}" for part in ceilings) + f" | {row.step - floor:.1f} | {beyond} |")
+    print(
+        f"| {row.name} | {row.step:.1f} | {floor:.1f} | {floor / row.step:.0%} | "
+        + " | ".join(f"{part:.1f}, {part / row.step:.0%}" for part in ceilings)
+        + f" | {row.step - floor:.1f} | {beyond} |"
+    )

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""PyTorch's side of bench-step: a whole GPT-2 training step on random tokens, compiled, as fast as PyTorch does it here.
+"""PyTorch's side of bench-step: a whole GPT-2 training step on random tokens, compiled, as fast as
+PyTorch does it here.
 
-torch_step.py [--model 124M,345M,774M,1558M,1.3B,6.7B,13B,8B] [--layers L] [--seconds 20] [--autocast] [--micro-batch-size B]
-              [--recompute] [--float8 tensorwise|rowwise|rowwise_with_gw_hp]
+torch_step.py [--model 124M,345M,774M,1558M,1.3B,6.7B,13B,8B] [--layers L] [--seconds 20]
+              [--autocast] [--micro-batch-size B] [--recompute]
+              [--float8 tensorwise|rowwise|rowwise_with_gw_hp]
 torchrun --nproc-per-node N torch_step.py --shard ddp|fsdp ...
 
-torch.compile, cuDNN's attention, fused AdamW, clip 1.0, no dropout, vocabulary 50304. Weights are bf16; under --autocast and with
---shard ddp fp32; with --shard fsdp (fully_shard of each block and of the rest) fp32 shards and bf16 in compute, gradients summed in
-fp32. --float8 turns the blocks' linear layers into torchao's. 8B is Llama's (grouped queries, SwiGLU, RMSNorm, rotary), of which
---layers takes the first L. The batch is each rank's. Prints tokens/s of all ranks over the second half of the time held, the most
-memory of a rank, and on one GPU the power of that half;
-checks first that the loss falls on one repeated batch. --device cpu is for trying this file out.
+torch.compile, cuDNN's attention, fused AdamW, clip 1.0, no dropout, vocabulary 50304. Weights are
+bf16; under --autocast and with --shard ddp fp32; with --shard fsdp (fully_shard of each block and
+of the rest) fp32 shards and bf16 in compute, gradients summed in fp32. --float8 turns the blocks'
+linear layers into torchao's. 8B is Llama's (grouped queries, SwiGLU, RMSNorm, rotary), of which
+--layers takes the first L. The batch is each rank's. Prints tokens/s of all ranks over the second
+half of the time held, the most memory of a rank, and on one GPU the power of that half; checks
+first that the loss falls on one repeated batch. --device cpu is for trying this file out.
 """
+
 import argparse
 import os
 import subprocess
@@ -28,11 +32,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 SHAPES = {  # layers, hidden, heads, batch, sequence
-    "124M": (12, 768, 12, 64, 1024), "345M": (24, 1024, 16, 32, 1024), "774M": (36, 1280, 20, 16, 1024),
-    "1558M": (48, 1600, 25, 16, 1024), "1.3B": (24, 2048, 16, 8, 2048),
-    "6.7B": (32, 4096, 32, 4, 2048), "13B": (40, 5120, 40, 2, 2048), "tiny": (2, 64, 2, 2, 64),
-    "8B": (32, 4096, 32, 1, 8192), "tiny-llama": (2, 64, 4, 2, 64)}
-LLAMAS = {"8B": (8, 14336, 128256), "tiny-llama": (2, 96, 512)}  # key and value heads, width of the MLP, vocabulary
+    "124M": (12, 768, 12, 64, 1024),
+    "345M": (24, 1024, 16, 32, 1024),
+    "774M": (36, 1280, 20, 16, 1024),
+    "1558M": (48, 1600, 25, 16, 1024),
+    "1.3B": (24, 2048, 16, 8, 2048),
+    "6.7B": (32, 4096, 32, 4, 2048),
+    "13B": (40, 5120, 40, 2, 2048),
+    "tiny": (2, 64, 2, 2, 64),
+    "8B": (32, 4096, 32, 1, 8192),
+    "tiny-llama": (2, 64, 4, 2, 64),
+}
+# key and value heads, width of the MLP, vocabulary
+LLAMAS = {"8B": (8, 14336, 128256), "tiny-llama": (2, 96, 512)}
 VOCABULARY = 50304
 
 
@@ -46,7 +58,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, s, h = x.shape
-        q, k, v = (t.view(b, s, self.heads, h // self.heads).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(h, 2))
+        q, k, v = (
+            t.view(b, s, self.heads, h // self.heads).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).split(h, 2)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(attended.transpose(1, 2).reshape(b, s, h))
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
@@ -59,8 +74,13 @@ class LlamaBlock(nn.Module):
         self.norm1, self.norm2 = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
         self.qkv = nn.Linear(hidden, (heads + 2 * groups) * self.size, bias=False)
         self.proj = nn.Linear(hidden, hidden, bias=False)
-        self.fc1, self.fc2 = nn.Linear(hidden, 2 * width, bias=False), nn.Linear(width, hidden, bias=False)
-        angle = torch.outer(torch.arange(length), 500000.0 ** (-torch.arange(0, self.size, 2) / self.size))
+        self.fc1, self.fc2 = (
+            nn.Linear(hidden, 2 * width, bias=False),
+            nn.Linear(width, hidden, bias=False),
+        )
+        angle = torch.outer(
+            torch.arange(length), 500000.0 ** (-torch.arange(0, self.size, 2) / self.size)
+        )
         self.register_buffer("cos", torch.cat((angle, angle), -1).cos(), persistent=False)
         self.register_buffer("sin", torch.cat((angle, angle), -1).sin(), persistent=False)
 
@@ -72,7 +92,9 @@ class LlamaBlock(nn.Module):
         b, s, _ = x.shape
         parts = self.qkv(self.norm1(x)).view(b, s, -1, self.size).transpose(1, 2)
         q, k, v = parts.split((self.heads, self.groups, self.groups), 1)
-        attended = F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v, is_causal=True, enable_gqa=True)
+        attended = F.scaled_dot_product_attention(
+            self.rotate(q), self.rotate(k), v, is_causal=True, enable_gqa=True
+        )
         x = x + self.proj(attended.transpose(1, 2).reshape(b, s, -1))
         gate, up = self.fc1(self.norm2(x)).chunk(2, -1)
         return x + self.fc2(F.silu(gate) * up)
@@ -85,7 +107,11 @@ class Gpt(nn.Module):
         groups, width, vocabulary = llama or (0, 0, VOCABULARY)
         self.tokens = nn.Embedding(vocabulary, hidden)
         self.positions = None if llama else nn.Embedding(length, hidden)
-        make = (lambda: LlamaBlock(hidden, heads, groups, width, length)) if llama else (lambda: Block(hidden, heads))
+        make = (
+            (lambda: LlamaBlock(hidden, heads, groups, width, length))
+            if llama
+            else (lambda: Block(hidden, heads))
+        )
         self.blocks = nn.ModuleList(make() for _ in range(layers))
         self.norm = nn.RMSNorm(hidden) if llama else nn.LayerNorm(hidden)
         self.output = nn.Linear(hidden, vocabulary, bias=False) if llama else None
@@ -118,7 +144,10 @@ def build(name, o, device):
         model = model if o.autocast or o.shard else model.bfloat16()
         if o.float8:
             from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-            convert_to_float8_training(model.blocks, config=Float8LinearConfig.from_recipe_name(o.float8))
+
+            convert_to_float8_training(
+                model.blocks, config=Float8LinearConfig.from_recipe_name(o.float8)
+            )
         return torch.compile(DistributedDataParallel(model) if o.shard else model), model
     with torch.device("meta"):
         model = Gpt(layers, hidden, heads, length, llama, recompute=o.recompute)
@@ -137,7 +166,13 @@ class Power:
 
     def __init__(self):
         self.readings = []
-        command = ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits", "-lms", "100"]
+        command = [
+            "nvidia-smi",
+            "--query-gpu=power.draw",
+            "--format=csv,noheader,nounits",
+            "-lms",
+            "100",
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -158,12 +193,19 @@ def run(name, o, device, rank, world):
     compiled, model = build(name, o, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=cuda)
     torch.manual_seed(2 + rank)
-    tokens = torch.randint(LLAMAS[name][2] if name in LLAMAS else 50257, (batch, length + 1), device=device)
+    tokens = torch.randint(
+        LLAMAS[name][2] if name in LLAMAS else 50257, (batch, length + 1), device=device
+    )
     mixed = o.autocast or o.shard == "ddp"
-    attention = [SDPBackend.CUDNN_ATTENTION] if cuda else [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+    attention = (
+        [SDPBackend.CUDNN_ATTENTION] if cuda else [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+    )
 
     def step():
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed), sdpa_kernel(attention):
+        with (
+            torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed),
+            sdpa_kernel(attention),
+        ):
             loss = compiled(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -193,8 +235,13 @@ def run(name, o, device, rank, world):
     how += f", torchao {o.float8}" if o.float8 else ""
     memory = torch.cuda.max_memory_allocated() / 1e9 if cuda else 0
     if rank == 0:
-        print(f"{name} {batch}x{length} on {world}, PyTorch {torch.__version__} {how}{', recompute' if o.recompute else ''}: "
-              f"{rate:,.0f} tokens/s, {memory:.1f} GB, {watts:.0f} W, {watts / rate * 1e3:.2f} mJ/token", flush=True)
+        print(
+            f"{name} {batch}x{length} on {world}, PyTorch {torch.__version__} "
+            f"{how}{', recompute' if o.recompute else ''}: "
+            f"{rate:,.0f} tokens/s, {memory:.1f} GB, {watts:.0f} W, "
+            f"{watts / rate * 1e3:.2f} mJ/token",
+            flush=True,
+        )
     del model, optimizer, compiled
     if cuda:
         torch.cuda.empty_cache()
@@ -215,7 +262,11 @@ def main():
     parser.add_argument("--float8", default="")
     o = parser.parse_args()
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    device = torch.device(o.device, int(os.environ.get("LOCAL_RANK", 0))) if o.device == "cuda" else torch.device(o.device)
+    device = (
+        torch.device(o.device, int(os.environ.get("LOCAL_RANK", 0)))
+        if o.device == "cuda"
+        else torch.device(o.device)
+    )
     if o.device == "cuda":
         torch.cuda.set_device(device)
     if o.shard:

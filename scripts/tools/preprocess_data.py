@@ -1,5 +1,6 @@
 #!/bin/sh
-# The command lines of Megatron-LM's tools/preprocess_data.py and its forks', run by bpe-tokenize(1).
+# The command lines of Megatron-LM's tools/preprocess_data.py and its forks', run by
+# bpe-tokenize(1).
 ''':'
 exec "$(dirname -- "$(readlink -f -- "$0")")/../run" bpe-tokenize "$@"
 '''

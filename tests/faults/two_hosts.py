@@ -75,7 +75,7 @@ class Cable(threading.Thread):
         protocol = frame[20] if kind == b"\x86\xdd" else frame[23]
         if protocol != 6:
             return True
-        return any(self.ports(port) for port in struct.unpack("!HH", frame[header:header + 4]))
+        return any(self.ports(port) for port in struct.unpack("!HH", frame[header : header + 4]))
 
     def run(self):
         while not self.ending:
@@ -148,23 +148,53 @@ class Hosts:
         """Starts the same command on each host: one process per host, which starts its ranks."""
         save = self.folder + "/save"
         own = "" if shared else f"mkdir -p {save} && mount -t tmpfs none {save} && "
-        words = ["ip", "netns", "exec", NAMES[side], "unshare", "--uts", "--mount", "sh", "-c",
-                 f'{own}hostname {"ab"[side]}host && exec "$@"', "sh", "env",
-                 f"RANK={side if rank is None else rank}", "WORLD_SIZE=2",
-                 f"MASTER_ADDR={self.address}", f"MASTER_PORT={PORT}", self.trainer,
-                 "--device", "cpu", "--num-layers", "2", "--hidden-size", "32",
-                 "--num-attention-heads", "2", "--seq-length", "16", "--micro-batch-size", "2",
-                 "--global-batch-size", "4", "--lr", "1e-2", "--train-iters", str(iterations),
-                 "--lr-decay-style", "constant", "--vocab-size", "64", "--eod-id", "63",
-                 "--data-path", self.folder + "/data", "--split", "100,0,0", "--log-interval", "1",
-                 "--nproc-per-node", str(ranks), "--hang-timeout-seconds", str(HANG),
-                 "--meeting-timeout-seconds", "8", "--distributed-timeout-minutes", "0.25",
-                 "--cpu-threads", "1", "--save", save, "--load", save, "--save-interval", "5",
-                 *more]
+        words = [
+            "ip",
+            "netns",
+            "exec",
+            NAMES[side],
+            "unshare",
+            "--uts",
+            "--mount",
+            "sh",
+            "-c",
+            f'{own}hostname {"ab"[side]}host && exec "$@"',
+            "sh",
+            "env",
+            f"RANK={side if rank is None else rank}",
+            "WORLD_SIZE=2",
+            f"MASTER_ADDR={self.address}",
+            f"MASTER_PORT={PORT}",
+            self.trainer,
+            *"--device cpu --num-layers 2 --hidden-size 32 --num-attention-heads 2".split(),
+            *"--seq-length 16 --micro-batch-size 2 --global-batch-size 4 --lr 1e-2".split(),
+            "--train-iters",
+            str(iterations),
+            *"--lr-decay-style constant --vocab-size 64 --eod-id 63".split(),
+            "--data-path",
+            self.folder + "/data",
+            "--split",
+            "100,0,0",
+            "--log-interval",
+            "1",
+            "--nproc-per-node",
+            str(ranks),
+            "--hang-timeout-seconds",
+            str(HANG),
+            *"--meeting-timeout-seconds 8 --distributed-timeout-minutes 0.25".split(),
+            *"--cpu-threads 1".split(),
+            "--save",
+            save,
+            "--load",
+            save,
+            "--save-interval",
+            "5",
+            *more,
+        ]
         with open(self.path(side, "out"), "a") as out, open(self.path(side, "err"), "a") as err:
-            self.running[side] = subprocess.Popen(words, stdout=out, stderr=err,
-                                                  stdin=subprocess.DEVNULL,
-                                                  start_new_session=True)
+            self.running[side] = subprocess.Popen(
+                words, stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True
+            )
 
     def kill(self, side):
         if self.running[side] is not None and self.running[side].poll() is None:
@@ -205,6 +235,7 @@ def case(about):
     def add(function):
         CASES[function.__name__.replace("_", "-")] = (about, function)
         return function
+
     return add
 
 
@@ -325,8 +356,18 @@ def slow_and_lossy(hosts, reference):
 def named_ports(hosts, reference):
     low, high = FREE_PORTS
     for name in NAMES:
-        subprocess.run(["ip", "netns", "exec", name, "sysctl", "-qw",
-                        f"net.ipv4.ip_local_port_range={low} {high}"], check=True)
+        subprocess.run(
+            [
+                "ip",
+                "netns",
+                "exec",
+                name,
+                "sysctl",
+                "-qw",
+                f"net.ipv4.ip_local_port_range={low} {high}",
+            ],
+            check=True,
+        )
     hosts.cable.ports = lambda port: PORT <= port < PORT + 16 or low <= port <= high
     both(hosts)
     return good(hosts, reference)
@@ -362,8 +403,12 @@ def data_missing(hosts, _):
 def unequal(hosts, _):
     hosts.start(0)
     hosts.start(1, ranks=3)
-    return ended(hosts, r"start as many processes", r"start as many processes",
-                 statuses=((1, 1), (1, 2), (2, 1), (2, 2)))
+    return ended(
+        hosts,
+        r"start as many processes",
+        r"start as many processes",
+        statuses=((1, 1), (1, 2), (2, 1), (2, 2)),
+    )
 
 
 @case("RANK=0 on both")
@@ -409,7 +454,9 @@ def both_again(hosts, *more, iterations=400):
 def good_again(hosts, side=None):
     """Whether both ended normally; the other side than `side`, or both, restarted by themselves."""
     statuses = hosts.wait()
-    restarted = all("restart 1 of 3" in hosts.read(other, "err") for other in (0, 1) if other != side)
+    restarted = all(
+        "restart 1 of 3" in hosts.read(other, "err") for other in (0, 1) if other != side
+    )
     return statuses, statuses == [0, 0] and restarted
 
 
@@ -446,13 +493,17 @@ def restart_reboot_first(hosts, _):
 
 @case("--in-memory-checkpoint: the second host loses power, and gets its memory back")
 def restart_memory(hosts, _):
-    statuses, right = power_cycle(hosts, 1, "--in-memory-checkpoint", "2", "--save-interval", "100000")
+    statuses, right = power_cycle(
+        hosts, 1, "--in-memory-checkpoint", "2", "--save-interval", "100000"
+    )
     return statuses, right and "in memory (in memory: step" in hosts.read(0, "err")
 
 
 @case("--in-memory-checkpoint: rank 0's host loses power, and gets its memory back")
 def restart_memory_first(hosts, _):
-    statuses, right = power_cycle(hosts, 0, "--in-memory-checkpoint", "2", "--save-interval", "100000")
+    statuses, right = power_cycle(
+        hosts, 0, "--in-memory-checkpoint", "2", "--save-interval", "100000"
+    )
     return statuses, right and "in memory (in memory: step" in hosts.read(0, "err")
 
 
@@ -471,8 +522,10 @@ def run_case(name, trainer, reference):
     finally:
         hosts.close()
     word = "as promised" if right else "NOT AS PROMISED"
-    print(f"{name}: {about}: statuses {statuses}, {time.monotonic() - begin:.1f} s: {word}",
-          flush=True)
+    print(
+        f"{name}: {about}: statuses {statuses}, {time.monotonic() - begin:.1f} s: {word}",
+        flush=True,
+    )
     if not right:
         for side, text in enumerate(texts):
             print(f"  host {'ab'[side]}: " + text[-1500:].replace("\n", "\n          "))
@@ -497,8 +550,10 @@ def main():
     reference = {}
     order = ["untouched"] + [name for name in names if name != "untouched"]
     results = [run_case(name, os.path.abspath(words[0]), reference) for name in order]
-    print(f"{results.count(True)} of {len(results)} as promised; not tried here: clocks that differ "
-          "(namespaces share the time of day)")
+    print(
+        f"{results.count(True)} of {len(results)} as promised; not tried here: clocks that differ "
+        "(namespaces share the time of day)"
+    )
     sys.exit(0 if all(results) else 1)
 
 

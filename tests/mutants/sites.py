@@ -20,18 +20,56 @@ LEFT_OUT = re.compile(r"/cuda/|_tables\.cc$|nccl")
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libclang-14.so.1"
 
 SWAPS = {
-    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
-    "+": "-", "-": "+", "*": "/", "/": "*", "%": "*",
-    "&&": "||", "||": "&&", "&": "|", "|": "&", "<<": ">>", ">>": "<<",
-    "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "|=": "&=", "&=": "|=",
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "/": "*",
+    "%": "*",
+    "&&": "||",
+    "||": "&&",
+    "&": "|",
+    "|": "&",
+    "<<": ">>",
+    ">>": "<<",
+    "+=": "-=",
+    "-=": "+=",
+    "*=": "/=",
+    "/=": "*=",
+    "|=": "&=",
+    "&=": "|=",
 }
 COMPARED = {"<", "<=", ">", ">=", "==", "!=", "&&", "||"}
-INTEGERS = {T.CHAR_U, T.UCHAR, T.USHORT, T.UINT, T.ULONG, T.ULONGLONG, T.CHAR_S, T.SCHAR, T.SHORT,
-            T.INT, T.LONG, T.LONGLONG}
+INTEGERS = {
+    T.CHAR_U,
+    T.UCHAR,
+    T.USHORT,
+    T.UINT,
+    T.ULONG,
+    T.ULONGLONG,
+    T.CHAR_S,
+    T.SCHAR,
+    T.SHORT,
+    T.INT,
+    T.LONG,
+    T.LONGLONG,
+}
 FLOATS = {T.FLOAT, T.DOUBLE, T.LONGDOUBLE}
 # Within these the compiler needs the value, or no code is ever run.
-CONSTANT = {K.STATIC_ASSERT, K.ENUM_CONSTANT_DECL, K.TEMPLATE_NON_TYPE_PARAMETER,
-            K.TEMPLATE_TYPE_PARAMETER, K.TYPE_ALIAS_DECL, K.TYPEDEF_DECL, K.ALIGNED_ATTR}
+CONSTANT = {
+    K.STATIC_ASSERT,
+    K.ENUM_CONSTANT_DECL,
+    K.TEMPLATE_NON_TYPE_PARAMETER,
+    K.TEMPLATE_TYPE_PARAMETER,
+    K.TYPE_ALIAS_DECL,
+    K.TYPEDEF_DECL,
+    K.ALIGNED_ATTR,
+}
 
 
 def arithmetic(cursor):
@@ -46,15 +84,24 @@ class File:
 
     def text_of(self, cursor):
         start, end = cursor.extent.start, cursor.extent.end
-        return self.sources[self.name][start.offset:end.offset].decode()
+        return self.sources[self.name][start.offset : end.offset].decode()
 
     def add(self, cursor, kind, after, before=None):
         start, end = cursor.extent.start.offset, cursor.extent.end.offset
         text = self.text_of(cursor)
         if not text or (before is not None and text != before):
             return
-        self.found.append({"file": self.name, "start": start, "end": end, "kind": kind,
-                           "line": cursor.extent.start.line, "before": text, "after": after})
+        self.found.append(
+            {
+                "file": self.name,
+                "start": start,
+                "end": end,
+                "kind": kind,
+                "line": cursor.extent.start.line,
+                "before": text,
+                "after": after,
+            }
+        )
 
     def operator_between(self, left, right):
         """The operator's text and position, or nothing if a macro is in the way."""
@@ -72,21 +119,27 @@ class File:
         if operator not in needs and not (arithmetic(left) and arithmetic(right)):
             return
         if operator in ("%", "&", "|", "<<", ">>") and not (
-                left.type.get_canonical().kind in INTEGERS):
+            left.type.get_canonical().kind in INTEGERS
+        ):
             return
         start = cursor.extent.start.offset
         text = self.text_of(cursor)
         at = len(self.sources[self.name][start:at].decode())
-        self.add(cursor, "operator", text[:at] + SWAPS[operator] + text[at + len(operator):])
+        self.add(cursor, "operator", text[:at] + SWAPS[operator] + text[at + len(operator) :])
 
     def literal(self, cursor):
         text = self.text_of(cursor)
         if cursor.kind == K.INTEGER_LITERAL and re.fullmatch(r"[\d']+[uUlL]*", text):
             number = re.match(r"[\d']+", text).group()
-            self.add(cursor, "constant", str(int(number.replace("'", "")) + 1) + text[len(number):])
+            self.add(
+                cursor, "constant", str(int(number.replace("'", "")) + 1) + text[len(number) :]
+            )
         elif cursor.kind == K.FLOATING_LITERAL and re.fullmatch(r"[\d.eE+-]+[fF]?", text):
-            self.add(cursor, "constant", f"(1 + {text})" if float(text.rstrip("fF")) < 1
-                     else f"({text} / 2)")
+            self.add(
+                cursor,
+                "constant",
+                f"(1 + {text})" if float(text.rstrip("fF")) < 1 else f"({text} / 2)",
+            )
         elif cursor.kind == K.CXX_BOOL_LITERAL_EXPR and text in ("true", "false"):
             self.add(cursor, "constant", "false" if text == "true" else "true")
 
@@ -202,13 +255,19 @@ def tasks_of(root, build):
             continue
         done.add(name)
         words = command["command"].replace('\\"', '"').split()
-        words = [w for i, w in enumerate(words)
-                 if w[:2] in ("-I", "-D") or w.startswith("-std") or "-isystem" in words[i - 1:i + 1]]
+        words = [
+            w
+            for i, w in enumerate(words)
+            if w[:2] in ("-I", "-D") or w.startswith("-std") or "-isystem" in words[i - 1 : i + 1]
+        ]
         words += ["-isystem", "/usr/lib/llvm-14/lib/clang/14.0.6/include"]
         text = open(command["file"]).read()
         # A header is read with the source of its name, or with the first source that includes it.
-        included = {h for h in re.findall(r'^#include "([^"]+)"', text, re.M)
-                    if h.startswith(ROOMS) and not LEFT_OUT.search(h)}
+        included = {
+            h
+            for h in re.findall(r'^#include "([^"]+)"', text, re.M)
+            if h.startswith(ROOMS) and not LEFT_OUT.search(h)
+        }
         fresh = {h for h in included - headers_done if os.path.exists(os.path.join(root, h))}
         headers_done |= fresh
         tasks.append((root, command["file"], words, fresh))

@@ -9,6 +9,7 @@ bpe-tokenize with 1, 2 and 5 workers for GPT-2, GPT-NeoX-20B and cl100k, and com
 document's ids with the Python package's. Prints one line per vocabulary and exits 1 at the first
 difference, with the text.
 """
+
 import array
 import base64
 import gzip
@@ -24,8 +25,10 @@ import tiktoken
 import tokenizers
 from tokenizers import Tokenizer
 
-CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|"
-          r"\s+(?!\S)|\s")
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
 
 
 def random_character(chance, mixture):
@@ -33,16 +36,63 @@ def random_character(chance, mixture):
         if mixture == 0:
             code = chance.randrange(0x110000)
         elif mixture == 1:
-            code = chance.choice([0x20, 0x0A, 0x0D, 0x09, 0x27, 0x2019, 0x73, 0x6C, 0x65, 0x76, 0x31, 0x32, 0x41, 0x7A, 0xA0,
-                                  0x3000, 0x85, 0x2028, 0x200B, 0x301, 0x30A, 0xE9, 0x130, 0x131, 0x17F, 0x212A, 0xDF, 0x660])
+            code = chance.choice(
+                [
+                    0x20,
+                    0x0A,
+                    0x0D,
+                    0x09,
+                    0x27,
+                    0x2019,
+                    0x73,
+                    0x6C,
+                    0x65,
+                    0x76,
+                    0x31,
+                    0x32,
+                    0x41,
+                    0x7A,
+                    0xA0,
+                    0x3000,
+                    0x85,
+                    0x2028,
+                    0x200B,
+                    0x301,
+                    0x30A,
+                    0xE9,
+                    0x130,
+                    0x131,
+                    0x17F,
+                    0x212A,
+                    0xDF,
+                    0x660,
+                ]
+            )
         elif mixture == 2:
             code = chance.randrange(0x20, 0x3000)
         elif mixture == 3:
-            code = chance.choice([chance.randrange(0x20, 0x7F), chance.randrange(0x300, 0x370), chance.randrange(0xAC00, 0xD7A4),
-                                  chance.randrange(0x1100, 0x1200), chance.randrange(0xF900, 0xFB00), 0x20])
+            code = chance.choice(
+                [
+                    chance.randrange(0x20, 0x7F),
+                    chance.randrange(0x300, 0x370),
+                    chance.randrange(0xAC00, 0xD7A4),
+                    chance.randrange(0x1100, 0x1200),
+                    chance.randrange(0xF900, 0xFB00),
+                    0x20,
+                ]
+            )
         else:
-            code = chance.choice([chance.randrange(0x1F000, 0x1FB00), 0x200D, 0xFE0F, chance.randrange(0x4E00, 0x9FFF),
-                                  chance.randrange(0x900, 0xE00), 0x20, 0x0A])
+            code = chance.choice(
+                [
+                    chance.randrange(0x1F000, 0x1FB00),
+                    0x200D,
+                    0xFE0F,
+                    chance.randrange(0x4E00, 0x9FFF),
+                    chance.randrange(0x900, 0xE00),
+                    0x20,
+                    0x0A,
+                ]
+            )
         if not 0xD800 <= code < 0xE000:
             return chr(code)
 
@@ -60,7 +110,7 @@ def random_text(chance):
 
 def mutated(chance, raw):
     begin = chance.randrange(max(1, len(raw) - 4000))
-    piece = bytearray(raw[begin:begin + chance.randrange(1, 4000)])
+    piece = bytearray(raw[begin : begin + chance.randrange(1, 4000)])
     for _ in range(max(1, len(piece) // 20)):
         piece[chance.randrange(len(piece))] = chance.randrange(256)
     return bytes(piece).decode("utf-8", "replace" if chance.random() < 0.5 else "ignore")
@@ -92,22 +142,29 @@ def read_dataset(prefix):
     idx = open(prefix + ".idx", "rb").read()
     code, sequences, _ = struct.unpack("<BQQ", idx[17:34])
     lengths = array.array("i")
-    lengths.frombytes(idx[34:34 + 4 * sequences])
+    lengths.frombytes(idx[34 : 34 + 4 * sequences])
     pointers = array.array("q")
-    pointers.frombytes(idx[34 + 4 * sequences:34 + 12 * sequences])
+    pointers.frombytes(idx[34 + 4 * sequences : 34 + 12 * sequences])
     ids = array.array("H" if code == 8 else "i")
     ids.frombytes(open(prefix + ".bin", "rb").read())
-    return [list(ids[p // ids.itemsize:p // ids.itemsize + n]) for p, n in zip(pointers, lengths)]
+    return [list(ids[p // ids.itemsize : p // ids.itemsize + n]) for p, n in zip(pointers, lengths)]
 
 
 def main():
     programs, data = sys.argv[1:3]
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     megabytes = float(sys.argv[4]) if len(sys.argv) > 4 else 8
-    folders = sys.argv[5:] or ["/usr/share/doc", "/usr/share/perl", "/usr/lib/python3", "/usr/share/i18n"]
+    folders = sys.argv[5:] or [
+        "/usr/share/doc",
+        "/usr/share/perl",
+        "/usr/lib/python3",
+        "/usr/share/i18n",
+    ]
     chance = random.Random(seed)
-    raw = b"".join(open(os.path.join(data, name), "rb").read()
-                   for name in ("enwiki-sample.jsonl", "wagahai-ja.txt", "wikitext2-valid.txt"))
+    raw = b"".join(
+        open(os.path.join(data, name), "rb").read()
+        for name in ("enwiki-sample.jsonl", "wagahai-ja.txt", "wikitext2-valid.txt")
+    )
     texts = real_texts(folders, megabytes * 4e5)
     chance.shuffle(texts)
     total = sum(len(text) for text in texts)
@@ -126,16 +183,39 @@ def main():
     for line in gzip.open(os.path.join(data, "cl100k_base.tiktoken.gz")):
         token, rank = line.split()
         ranks[base64.b64decode(token)] = int(rank)
-    cl100k = tiktoken.Encoding("cl100k_base", pat_str=CL100K, mergeable_ranks=ranks, special_tokens={})
+    cl100k = tiktoken.Encoding(
+        "cl100k_base", pat_str=CL100K, mergeable_ranks=ranks, special_tokens={}
+    )
     judges = [
-        ("gpt2", ["--vocab-file", data + "/gpt2-vocab.json", "--merge-file", data + "/gpt2-merges.txt"],
-         lambda text: gpt2.encode(text, add_special_tokens=False).ids),
-        ("gpt-neox-20b", ["--vocab-file", data + "/gpt-neox-20b-tokenizer.json"],
-         lambda text: neox.encode(text, add_special_tokens=False).ids),
-        ("cl100k", ["--tokenizer-model", data + "/cl100k_base.tiktoken.gz"], cl100k.encode_ordinary),
+        (
+            "gpt2",
+            ["--vocab-file", data + "/gpt2-vocab.json", "--merge-file", data + "/gpt2-merges.txt"],
+            lambda text: gpt2.encode(text, add_special_tokens=False).ids,
+        ),
+        (
+            "gpt-neox-20b",
+            ["--vocab-file", data + "/gpt-neox-20b-tokenizer.json"],
+            lambda text: neox.encode(text, add_special_tokens=False).ids,
+        ),
+        (
+            "cl100k",
+            ["--tokenizer-model", data + "/cl100k_base.tiktoken.gz"],
+            cl100k.encode_ordinary,
+        ),
     ]
-    print("tokenizers", tokenizers.__version__, "tiktoken", tiktoken.__version__, "seed", seed, "texts", len(texts),
-          "megabytes", round(sum(len(t.encode()) for t in texts) / 1e6, 1), flush=True)
+    print(
+        "tokenizers",
+        tokenizers.__version__,
+        "tiktoken",
+        tiktoken.__version__,
+        "seed",
+        seed,
+        "texts",
+        len(texts),
+        "megabytes",
+        round(sum(len(t.encode()) for t in texts) / 1e6, 1),
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "in.jsonl")
         with open(path, "w", encoding="utf-8", newline="\n") as out:
@@ -145,9 +225,25 @@ def main():
             files = []
             for workers in (1, 2, 5):
                 prefix = os.path.join(work, "%s%d" % (name, workers))
-                subprocess.run([os.path.join(programs, "bpe-tokenize"), "-q", "--no-pad-vocab-size", "--input", path,
-                                "--output-prefix", prefix, "--workers", str(workers), *flags], check=True)
-                files.append(open(prefix + "_text_document.bin", "rb").read() + open(prefix + "_text_document.idx", "rb").read())
+                subprocess.run(
+                    [
+                        os.path.join(programs, "bpe-tokenize"),
+                        "-q",
+                        "--no-pad-vocab-size",
+                        "--input",
+                        path,
+                        "--output-prefix",
+                        prefix,
+                        "--workers",
+                        str(workers),
+                        *flags,
+                    ],
+                    check=True,
+                )
+                files.append(
+                    open(prefix + "_text_document.bin", "rb").read()
+                    + open(prefix + "_text_document.idx", "rb").read()
+                )
             if files[0] != files[1] or files[0] != files[2]:
                 sys.exit("%s: the number of workers changes the bytes" % name)
             made = iter(read_dataset(os.path.join(work, name + "1_text_document")))
@@ -156,10 +252,20 @@ def main():
                 want = encode(text)
                 got = next(made) if want else []
                 if want != got:
-                    at = next((i for i, (a, b) in enumerate(zip(want, got)) if a != b), min(len(want), len(got)))
-                    sys.exit("%s: token %d of %r: wanted %s, got %s" % (name, at, text[:2000], want[at:at + 8], got[at:at + 8]))
+                    at = next(
+                        (i for i, (a, b) in enumerate(zip(want, got)) if a != b),
+                        min(len(want), len(got)),
+                    )
+                    sys.exit(
+                        "%s: token %d of %r: wanted %s, got %s"
+                        % (name, at, text[:2000], want[at : at + 8], got[at : at + 8])
+                    )
                 tokens += len(want)
-            print("%s: %d documents, %d tokens: equal, with 1, 2 and 5 workers" % (name, len(texts), tokens), flush=True)
+            print(
+                "%s: %d documents, %d tokens: equal, with 1, 2 and 5 workers"
+                % (name, len(texts), tokens),
+                flush=True,
+            )
 
 
 main()

@@ -10,6 +10,7 @@ cache_names_golden.py), then lets the release's dataset builder make the same da
 function that would build or save an index raises. The folder's files must be the same before and
 after, and samples are read.
 """
+
 import argparse
 import os
 import random
@@ -22,7 +23,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cache_names_golden as tokenizers  # noqa: E402
 import numpy  # noqa: E402
 from megatron.core.datasets import gpt_dataset, helpers  # noqa: E402
-from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
+from megatron.core.datasets.blended_megatron_dataset_builder import (  # noqa: E402
+    BlendedMegatronDatasetBuilder,
+)
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # noqa: E402
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: E402
 from megatron.core.datasets.utils import get_blend_from_list  # noqa: E402
@@ -31,9 +34,13 @@ from megatron.core.datasets.utils import get_blend_from_list  # noqa: E402
 def write_dataset(prefix, r):
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     builder = IndexedDatasetBuilder(prefix + ".bin", dtype=numpy.uint16)
-    for _ in range(r.randrange(1200, 1500)):  # a split without tokens keeps Megatron counting for ever
+    for _ in range(
+        r.randrange(1200, 1500)
+    ):  # a split without tokens keeps Megatron counting for ever
         length = r.randrange(1, 20)
-        builder.add_document(numpy.array([r.randrange(250) for _ in range(length)], dtype=numpy.int64), [length])
+        builder.add_document(
+            numpy.array([r.randrange(250) for _ in range(length)], dtype=numpy.int64), [length]
+        )
     builder.finalize(prefix + ".idx")
 
 
@@ -50,18 +57,23 @@ def command_line(flags):
 
 
 def files_of(folder):
-    return {os.path.join(root, name): os.stat(os.path.join(root, name)).st_mtime_ns
-            for root, _, names in os.walk(folder) for name in names}
+    return {
+        os.path.join(root, name): os.stat(os.path.join(root, name)).st_mtime_ns
+        for root, _, names in os.walk(folder)
+        for name in names
+    }
 
 
 def forbid(where, name):
     def refuse(*_, **__):
         raise AssertionError(f"{name} was called: an index was built")
+
     setattr(where, name, refuse)
 
 
 def random_run(r, prefixes):
     """Words for shuffle-index, and the same for GPTDatasetConfig."""
+
     def words(weighted):
         names = r.sample(prefixes, r.randint(1, len(prefixes)))
         return [w for n in names for w in (("%.3g" % (r.random() + 0.1), n) if weighted else (n,))]
@@ -82,9 +94,17 @@ def random_run(r, prefixes):
         if split == "100,0,0":
             sizes[1:] = [0, 0]
     cache = r.choice(["cache", "cache/deep", None])
-    config.update(random_seed=r.randrange(10000), sequence_length=r.choice([4, 8, 32]), path_to_cache=cache)
-    line += ["--samples", ",".join(map(str, sizes)), "--seed", str(config["random_seed"]),
-             "--seq-length", str(config["sequence_length"])] + (["--data-cache-path", cache] if cache else [])
+    config.update(
+        random_seed=r.randrange(10000), sequence_length=r.choice([4, 8, 32]), path_to_cache=cache
+    )
+    line += [
+        "--samples",
+        ",".join(map(str, sizes)),
+        "--seed",
+        str(config["random_seed"]),
+        "--seq-length",
+        str(config["sequence_length"]),
+    ] + (["--data-cache-path", cache] if cache else [])
     return line, config, sizes
 
 
@@ -111,8 +131,13 @@ def main():
     program = os.path.abspath(os.path.join(options.build, "bin", "shuffle-index"))
     source = os.path.abspath(options.source)
     release = "0.20" if options.newest else tokenizers.RELEASE
-    # The trained SentencePiece model has no token that the datasets would take for the end of a document.
-    cases = [case for case in tokenizers.CASES if tokenizers.known(case, release) and case.get("tokenizer_model") != "tiny.model"]
+    # The trained SentencePiece model has no token that the datasets would take for the end of a
+    # document.
+    cases = [
+        case
+        for case in tokenizers.CASES
+        if tokenizers.known(case, release) and case.get("tokenizer_model") != "tiny.model"
+    ]
     tokenizers.offline()
     r = random.Random(options.seed)
     build_blend = (helpers.build_blending_indices, helpers.build_exhaustive_blending_indices)
@@ -131,12 +156,14 @@ def main():
                 if name != "round":
                     os.symlink(os.path.join("..", name), os.path.join("round", name))
             os.chdir("round")
-            prefixes = ["a", "sub/b", "ü"][:r.randint(1, 3)]
+            prefixes = ["a", "sub/b", "ü"][: r.randint(1, 3)]
             for prefix in prefixes:
                 write_dataset(prefix, r)
             case = cases[number % len(cases)]
             line, config, sizes = random_run(r, prefixes)
-            tree = "megatron-core" if release == "0.20" and number % 2 else f"megatron-core-{release}"
+            tree = (
+                "megatron-core" if release == "0.20" and number % 2 else f"megatron-core-{release}"
+            )
             command = [program, "-q", *line, *command_line(case), "--compat", tree]
             done = subprocess.run(command, capture_output=True, text=True)
             if "gives no whole sample" in done.stderr:  # a split of a sequence or two
@@ -145,7 +172,8 @@ def main():
                 shutil.rmtree("round")
                 continue
             assert done.returncode == 0, (command, done.stderr)
-            # Without a folder of the run's own Megatron keeps no blends: it makes those in memory each time.
+            # Without a folder of the run's own Megatron keeps no blends: it makes those in memory
+            # each time.
             helpers.build_blending_indices, helpers.build_exhaustive_blending_indices = build_blend
             if config["path_to_cache"]:
                 forbid(helpers, "build_blending_indices")
@@ -154,8 +182,13 @@ def main():
             key = number % len(cases)
             if key not in built:
                 built[key] = tokenizers.build(case, release)
-            whole = GPTDatasetConfig(tokenizer=built[key], reset_position_ids=False, reset_attention_mask=False,
-                                     eod_mask_loss=False, **config)
+            whole = GPTDatasetConfig(
+                tokenizer=built[key],
+                reset_position_ids=False,
+                reset_attention_mask=False,
+                eod_mask_loss=False,
+                **config,
+            )
             try:
                 samples += read_all(whole, sizes)
             except AssertionError:
@@ -165,7 +198,10 @@ def main():
             os.chdir(folder)
             shutil.rmtree("round")
         os.chdir("/")
-    print(f"megatron-core {release}: {options.rounds - refused} runs, all found, {samples} samples read, no file made or changed")
+    print(
+        f"megatron-core {release}: {options.rounds - refused} runs, all found, "
+        f"{samples} samples read, no file made or changed"
+    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ if there are any.
 Used with transformers 4.46.3 and 5.23.0.
 SPDX-License-Identifier: MIT
 """
+
 import os
 import shutil
 import subprocess
@@ -20,14 +21,27 @@ import sys
 import judge_hub_models as hub
 import transformers
 
-FAMILIES = ("openai-community/gpt2", "facebook/opt-125m", "facebook/opt-350m", "EleutherAI/pythia-70m", "meta-llama/Llama-3.1-8B",
-            "mistralai/Mistral-7B-v0.1", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen3-0.6B")
+FAMILIES = (
+    "openai-community/gpt2",
+    "facebook/opt-125m",
+    "facebook/opt-350m",
+    "EleutherAI/pythia-70m",
+    "meta-llama/Llama-3.1-8B",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen3-0.6B",
+)
 # Sizes, names, ids, and what belongs to other tasks.
-LEFT_OUT = {"vocab_size", "model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "bos_token_id",
-            "eos_token_id", "pad_token_id", "sep_token_id", "id2label", "label2id", "num_labels", "output_attentions", "output_hidden_states",
-            "return_dict", "problem_type", "is_encoder_decoder", "num_hidden_layers", "n_layer", "hidden_size", "n_embd", "n_ctx",
-            "task_specific_params", "_attn_implementation_autoset", "attn_implementation"}
-ACTIVATIONS = ["gelu", "gelu_pytorch_tanh", "silu", "relu", "gelu_new", "gelu_fast", "quick_gelu", "swish", "linear"]
+LEFT_OUT = set(
+    """
+    vocab_size model_type architectures transformers_version torch_dtype dtype _name_or_path
+    bos_token_id eos_token_id pad_token_id sep_token_id id2label label2id num_labels
+    output_attentions output_hidden_states return_dict problem_type is_encoder_decoder
+    num_hidden_layers n_layer hidden_size n_embd n_ctx task_specific_params
+    _attn_implementation_autoset attn_implementation
+    """.split()
+)
+ACTIVATIONS = "gelu gelu_pytorch_tanh silu relu gelu_new gelu_fast quick_gelu swish linear".split()
 
 
 def others(value):
@@ -43,7 +57,11 @@ def others(value):
 
 
 def run(program, source, target):
-    return subprocess.run([f"{hub.BIN}/{program}", "--quiet", "--input", source, "--output", target], capture_output=True, text=True)
+    return subprocess.run(
+        [f"{hub.BIN}/{program}", "--quiet", "--input", source, "--output", target],
+        capture_output=True,
+        text=True,
+    )
 
 
 def judge(config, plain):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares shuffle-index's files with those of megatron-core's own classes, for configurations that no golden holds.
+"""Compares shuffle-index's files with those of megatron-core's own classes, for configurations that
+no golden holds.
 
     python judge_indices.py BIN_FOLDER [SEED [CASES]]
 Configurations are drawn as in index_golden.py, with another seed; each is built by the real
@@ -8,6 +9,7 @@ BlendedMegatronDatasetBuilder and by the program, and every file of both must ha
 bytes. Where megatron-core raises or does not terminate, the program must either refuse or write
 files; those cases are counted.
 """
+
 import hashlib
 import os
 import random
@@ -24,8 +26,16 @@ CASES = int(sys.argv[3]) if len(sys.argv) > 3 else 100
 
 
 def flags_of(case):
-    flags = ["--seq-length", case["seq_length"], "--seed", case["seed"], "--mid-level-dataset-surplus", repr(case["surplus"]),
-             "--samples", ",".join("all" if n is None else str(n) for n in case["num_samples"])]
+    flags = [
+        "--seq-length",
+        case["seq_length"],
+        "--seed",
+        case["seed"],
+        "--mid-level-dataset-surplus",
+        repr(case["surplus"]),
+        "--samples",
+        ",".join("all" if n is None else str(n) for n in case["num_samples"]),
+    ]
     if case["data_path"] is not None:
         flags += ["--data-path", *case["data_path"], "--split=" + case["split"]]
     else:
@@ -50,7 +60,12 @@ def run_program(case):
         for prefix, recipe in case["datasets"].items():
             os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
             index_golden.write_dataset(prefix, recipe)
-        ended = subprocess.run([os.path.join(BIN, "shuffle-index"), "-q", *flags_of(case)], capture_output=True, text=True, timeout=120)
+        ended = subprocess.run(
+            [os.path.join(BIN, "shuffle-index"), "-q", *flags_of(case)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         if ended.returncode not in (0, 1, 2):
             sys.exit(f"status {ended.returncode}: {flags_of(case)}: {ended.stderr}")
         files = {}
@@ -74,9 +89,14 @@ def main():
         if want is None:
             counts["both refuse" if status else "megatron-core alone fails"] += 1
         elif status:
-            sys.exit(f"case {number}: megatron-core wrote {len(want)} files, the program said: {error}\n{flags_of(case)}\n{case['datasets']}")
+            sys.exit(
+                f"case {number}: megatron-core wrote {len(want)} files, the program said: {error}\n"
+                f"{flags_of(case)}\n{case['datasets']}"
+            )
         elif want != got:
-            differ = sorted(path for path in want.keys() | got.keys() if want.get(path) != got.get(path))
+            differ = sorted(
+                path for path in want.keys() | got.keys() if want.get(path) != got.get(path)
+            )
             sys.exit(f"case {number}: differ: {differ}\n{flags_of(case)}\n{case['datasets']}")
         else:
             counts["equal"] += 1

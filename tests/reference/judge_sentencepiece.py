@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares bpe-tokenize and inspect-dataset with sentencepiece, tokenizers, mistral_common and tiktoken, in both directions.
+"""Compares bpe-tokenize and inspect-dataset with sentencepiece, tokenizers, mistral_common and
+tiktoken, in both directions.
 
     python judge_sentencepiece.py BIN_FOLDER MODEL_FOLDER TEXT_FILE [SEED [NUM_TEXTS]]
 
@@ -8,6 +9,7 @@ MODEL_FOLDER is what sentencepiece_models.py writes. The texts are random Unicod
 mixtures, runs, pieces of TEXT_FILE, and both with special and added tokens inserted. Exits 1 at the
 first text whose ids differ, or that decodes differently from the library.
 """
+
 import base64
 import json
 import os
@@ -25,9 +27,41 @@ from mistral_common.tokens.tokenizers.tekken import SpecialTokenPolicy, Tekkeniz
 
 import sentencepiece_models as made
 
-MARKS = ["<s>", "</s>", "<unk>", "<bos>", "<eos>", "<pad>", "<mask>", "<0x0A>", "<0xE2>", "<|user|>", "wordy", "two words", " wordy ",
-         "in text", "\u2581", "\u2581\u2581", "\u2581qmark", " qmark", " \u2581x", "\n\n", "\t", "   ", "<table>", "ABC", "\uff21", "a b", "[INST]", "<SPECIAL_50>",
-         "<CLS>", "<EOD>", "<sep>", "\u2581\u2581x", "<b>"]
+MARKS = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<bos>",
+    "<eos>",
+    "<pad>",
+    "<mask>",
+    "<0x0A>",
+    "<0xE2>",
+    "<|user|>",
+    "wordy",
+    "two words",
+    " wordy ",
+    "in text",
+    "\u2581",
+    "\u2581\u2581",
+    "\u2581qmark",
+    " qmark",
+    " \u2581x",
+    "\n\n",
+    "\t",
+    "   ",
+    "<table>",
+    "ABC",
+    "\uff21",
+    "a b",
+    "[INST]",
+    "<SPECIAL_50>",
+    "<CLS>",
+    "<EOD>",
+    "<sep>",
+    "\u2581\u2581x",
+    "<b>",
+]
 
 
 def random_character(chance, mixture):
@@ -35,16 +69,65 @@ def random_character(chance, mixture):
         if mixture == 0:
             code = chance.randrange(0x110000)
         elif mixture == 1:
-            code = chance.choice([0x20, 0x20, 0x0A, 0x0D, 0x09, 0x27, 0x73, 0x6C, 0x65, 0x31, 0x32, 0x41, 0x7A, 0xA0, 0x3000, 0x85, 0x2028,
-                                  0x200B, 0x301, 0x30A, 0xE9, 0x2581, 0xFF21, 0xFB01, 0x2126, 0x1E9B, 0xAD, 0xFEFF, 0])
+            code = chance.choice(
+                [
+                    0x20,
+                    0x20,
+                    0x0A,
+                    0x0D,
+                    0x09,
+                    0x27,
+                    0x73,
+                    0x6C,
+                    0x65,
+                    0x31,
+                    0x32,
+                    0x41,
+                    0x7A,
+                    0xA0,
+                    0x3000,
+                    0x85,
+                    0x2028,
+                    0x200B,
+                    0x301,
+                    0x30A,
+                    0xE9,
+                    0x2581,
+                    0xFF21,
+                    0xFB01,
+                    0x2126,
+                    0x1E9B,
+                    0xAD,
+                    0xFEFF,
+                    0,
+                ]
+            )
         elif mixture == 2:
             code = chance.randrange(0x20, 0x3000)
         elif mixture == 3:
-            code = chance.choice([chance.randrange(0x20, 0x7F), chance.randrange(0x300, 0x370), chance.randrange(0xAC00, 0xD7A4),
-                                  chance.randrange(0x1100, 0x1200), chance.randrange(0xF900, 0xFB00), 0x20])
+            code = chance.choice(
+                [
+                    chance.randrange(0x20, 0x7F),
+                    chance.randrange(0x300, 0x370),
+                    chance.randrange(0xAC00, 0xD7A4),
+                    chance.randrange(0x1100, 0x1200),
+                    chance.randrange(0xF900, 0xFB00),
+                    0x20,
+                ]
+            )
         elif mixture == 4:
-            code = chance.choice([chance.randrange(0x1F000, 0x1FB00), 0x200D, 0xFE0F, chance.randrange(0x4E00, 0x9FFF),
-                                  chance.randrange(0x3040, 0x30FF), chance.randrange(0xFF01, 0xFFEF), 0x20, 0x0A])
+            code = chance.choice(
+                [
+                    chance.randrange(0x1F000, 0x1FB00),
+                    0x200D,
+                    0xFE0F,
+                    chance.randrange(0x4E00, 0x9FFF),
+                    chance.randrange(0x3040, 0x30FF),
+                    chance.randrange(0xFF01, 0xFFEF),
+                    0x20,
+                    0x0A,
+                ]
+            )
         elif mixture == 5:
             code = chance.choice(b"etaoin shrdlu  theing,.  ")
         else:
@@ -58,7 +141,7 @@ def random_text(chance, real):
     size = int(2 ** chance.uniform(0, 10))
     if kind < 0.3:
         at = chance.randrange(len(real))
-        text = real[at:at + size]
+        text = real[at : at + size]
     else:
         mixture = chance.randrange(7)
         text = "".join(random_character(chance, mixture) for _ in range(size))
@@ -73,11 +156,11 @@ def random_text(chance, real):
 def documents(prefix):
     idx = open(prefix + ".idx", "rb").read()
     dtype = {4: numpy.int32, 8: numpy.uint16}[idx[17]]
-    count, = struct.unpack_from("<Q", idx, 18)
+    (count,) = struct.unpack_from("<Q", idx, 18)
     lengths = numpy.frombuffer(idx, numpy.int32, count, 34)
     ids = numpy.fromfile(prefix + ".bin", dtype)
     ends = numpy.cumsum(lengths)
-    return [ids[end - length:end].tolist() for length, end in zip(lengths, ends)]
+    return [ids[end - length : end].tolist() for length, end in zip(lengths, ends)]
 
 
 class Judge:
@@ -91,15 +174,29 @@ class Judge:
         self.failed = False
 
     def tool(self, name, *flags):
-        return subprocess.run([os.path.join(self.bin, name), *flags], check=True, stdout=subprocess.PIPE).stdout
+        return subprocess.run(
+            [os.path.join(self.bin, name), *flags], check=True, stdout=subprocess.PIPE
+        ).stdout
 
     def check(self, label, model, flags, encode, decode=None):
         """Both directions for all texts. `encode` and `decode` are the library's."""
         want = [encode(text) for text in self.texts]
         keep = [i for i, ids in enumerate(want) if ids]
         prefix = os.path.join(self.work, "out")
-        self.tool("bpe-tokenize", "--input", self.input, "--output-prefix", prefix, "--tokenizer-model", model, "--force",
-                  "--workers", "2", "-q", *flags)
+        self.tool(
+            "bpe-tokenize",
+            "--input",
+            self.input,
+            "--output-prefix",
+            prefix,
+            "--tokenizer-model",
+            model,
+            "--force",
+            "--workers",
+            "2",
+            "-q",
+            *flags,
+        )
         have = documents(prefix + "_text_document")
         if len(have) != len(keep):
             return self.fail(label, "documents", len(have), len(keep))
@@ -107,13 +204,34 @@ class Judge:
             if ids != list(want[i]):
                 return self.fail(label, repr(self.texts[i]), ids, list(want[i]))
         if decode:
-            shown = self.tool("inspect-dataset", "peek", prefix + "_text_document", "--tokenizer-model", model, "--count",
-                              str(len(want)), "--max-tokens", "0").decode("utf-8", "replace")
-            lines = "".join(f"document {k}: {count(len(ids))}\n{decode(list(ids))}\n" for k, ids in enumerate(want))
+            shown = self.tool(
+                "inspect-dataset",
+                "peek",
+                prefix + "_text_document",
+                "--tokenizer-model",
+                model,
+                "--count",
+                str(len(want)),
+                "--max-tokens",
+                "0",
+            ).decode("utf-8", "replace")
+            lines = "".join(
+                f"document {k}: {count(len(ids))}\n{decode(list(ids))}\n"
+                for k, ids in enumerate(want)
+            )
             if shown != lines:
-                at = next(k for k in range(len(lines)) if shown[k:k + 1] != lines[k:k + 1])
-                return self.fail(label, "decoded", repr(shown[max(0, at - 200):at + 60]), repr(lines[max(0, at - 200):at + 60]))
-        print(f"{label}: {len(keep)} texts, {sum(map(len, want))} ids" + (", decoded" if decode else ""), flush=True)
+                at = next(k for k in range(len(lines)) if shown[k : k + 1] != lines[k : k + 1])
+                return self.fail(
+                    label,
+                    "decoded",
+                    repr(shown[max(0, at - 200) : at + 60]),
+                    repr(lines[max(0, at - 200) : at + 60]),
+                )
+        print(
+            f"{label}: {len(keep)} texts, {sum(map(len, want))} ids"
+            + (", decoded" if decode else ""),
+            flush=True,
+        )
 
     def fail(self, label, what, have, want):
         self.failed = True
@@ -136,30 +254,66 @@ def main():
         library = sentencepiece.SentencePieceProcessor(model_file=path)
         judge.check(name, path, [], library.encode, library.decode)
         bos = library.bos_id()
-        judge.check(name + " Llama2Tokenizer", path, ["--tokenizer-type", "Llama2Tokenizer"],
-                    lambda text: [bos] + library.encode(text))
+        judge.check(
+            name + " Llama2Tokenizer",
+            path,
+            ["--tokenizer-type", "Llama2Tokenizer"],
+            lambda text: [bos] + library.encode(text),
+        )
     for name in made.JSONS:
         path = os.path.join(models, name + ".json")
         library = tokenizers.Tokenizer.from_file(path)
-        judge.check(name, path, ["--tokenizer-type", "HuggingFaceTokenizer"], lambda text: library.encode(text).ids,
-                    lambda ids: library.decode(ids, skip_special_tokens=False))
+        judge.check(
+            name,
+            path,
+            ["--tokenizer-type", "HuggingFaceTokenizer"],
+            lambda text: library.encode(text).ids,
+            lambda ids: library.decode(ids, skip_special_tokens=False),
+        )
         library.encode_special_tokens = True
-        judge.check(name + " special tokens as text", path, [], lambda text: library.encode(text, add_special_tokens=False).ids)
+        judge.check(
+            name + " special tokens as text",
+            path,
+            [],
+            lambda text: library.encode(text, add_special_tokens=False).ids,
+        )
     for name in ("tekken-v3", "tekken-v11"):
         path = os.path.join(models, name + ".json")
         library = Tekkenizer.from_file(path)
-        judge.check(name, path, [], lambda text: library.encode(text, bos=False, eos=False),
-                    lambda ids: library.decode(ids, SpecialTokenPolicy.KEEP))
+        judge.check(
+            name,
+            path,
+            [],
+            lambda text: library.encode(text, bos=False, eos=False),
+            lambda ids: library.decode(ids, SpecialTokenPolicy.KEEP),
+        )
     path = os.path.join(models, "nemotron.json")
     entries = json.load(open(path))
 
     for version, pattern in (("v1", made.NEMOTRON), ("v2", made.TEKKEN)):
         size, special = len(entries) + 50, 100
-        ranks = {base64.b64decode(e["token_bytes"]): i + special for i, e in enumerate(entries[:size - special])}
-        library = tiktoken.Encoding("nemotron", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-        judge.check("nemotron " + version, path,
-                    ["--tokenizer-type", "TikTokenizer", "--tiktoken-pattern", version, "--vocab-size", str(size),
-                     "--tiktoken-num-special-tokens", str(special)], library.encode_ordinary)
+        ranks = {
+            base64.b64decode(e["token_bytes"]): i + special
+            for i, e in enumerate(entries[: size - special])
+        }
+        library = tiktoken.Encoding(
+            "nemotron", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
+        )
+        judge.check(
+            "nemotron " + version,
+            path,
+            [
+                "--tokenizer-type",
+                "TikTokenizer",
+                "--tiktoken-pattern",
+                version,
+                "--vocab-size",
+                str(size),
+                "--tiktoken-num-special-tokens",
+                str(special),
+            ],
+            library.encode_ordinary,
+        )
     return judge.failed
 
 

@@ -8,6 +8,7 @@ Corpora: random Unicode, pieces of prose, few words repeated (ties in counts), r
 least frequency, special tokens, alphabet, a leading space; 1, 2 and 5 workers, and little memory.
 Exits 1 at the first difference.
 """
+
 import json
 import os
 import random
@@ -29,14 +30,24 @@ def texts_of(chance, prose):
     for _ in range(chance.choice([0, 1, 5, 60, 400])):
         size = int(2 ** chance.uniform(0, 10))
         if kind == 0:
-            text = "".join(chr(chance.choice([chance.randrange(0x20, 0xD800), chance.randrange(0x20, 0x7F)])) for _ in range(size))
+            text = "".join(
+                chr(chance.choice([chance.randrange(0x20, 0xD800), chance.randrange(0x20, 0x7F)]))
+                for _ in range(size)
+            )
         elif kind == 1:
             begin = chance.randrange(len(prose))
-            text = prose[begin:begin + 4 * size]
+            text = prose[begin : begin + 4 * size]
         elif kind == 2:
-            text = " ".join(chance.choice(["ab", "ba", "aab", "abab", "bab", "é", "éa", "🙂b", "'s", "12", "21"]) for _ in range(size))
+            text = " ".join(
+                chance.choice(
+                    ["ab", "ba", "aab", "abab", "bab", "é", "éa", "🙂b", "'s", "12", "21"]
+                )
+                for _ in range(size)
+            )
         elif kind == 3:
-            text = "".join(chance.choice("ab \n") * chance.randrange(1, 40) for _ in range(size // 10 + 1))
+            text = "".join(
+                chance.choice("ab \n") * chance.randrange(1, 40) for _ in range(size // 10 + 1)
+            )
         else:
             text = "".join(chance.choice("abc ") for _ in range(size))
         texts.append(text)
@@ -45,7 +56,10 @@ def texts_of(chance, prose):
 
 def main():
     chance = random.Random(SEED)
-    prose = "".join(open(os.path.join(DATA, name), encoding="utf-8").read() for name in ("shakespeare.txt", "wagahai-ja.txt"))
+    prose = "".join(
+        open(os.path.join(DATA, name), encoding="utf-8").read()
+        for name in ("shakespeare.txt", "wagahai-ja.txt")
+    )
     merges = 0
     for number in range(CASES):
         texts = texts_of(chance, prose)
@@ -56,35 +70,86 @@ def main():
         peer = Tokenizer(models.BPE())
         peer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if full else []
-        peer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, min_frequency=least, initial_alphabet=alphabet,
-                                                            special_tokens=specials, show_progress=False))
+        peer.train_from_iterator(
+            texts,
+            trainers.BpeTrainer(
+                vocab_size=size,
+                min_frequency=least,
+                initial_alphabet=alphabet,
+                special_tokens=specials,
+                show_progress=False,
+            ),
+        )
         want = json.loads(peer.to_str())["model"]
         with tempfile.TemporaryDirectory() as work:
             path = os.path.join(work, "in.jsonl")
             with open(path, "w", encoding="utf-8") as out:
-                out.writelines(json.dumps({"text": text}, ensure_ascii=chance.random() < 0.5) + "\n" for text in texts)
+                out.writelines(
+                    json.dumps({"text": text}, ensure_ascii=chance.random() < 0.5) + "\n"
+                    for text in texts
+                )
             for workers, memory in ((1, "2G"), (2, "32M"), (5, "2G")):
                 folder = os.path.join(work, f"v{workers}")
-                command = [os.path.join(BIN, "bpe-train"), "-q", "--input", path, "--vocab-size", str(size), "--min-frequency", str(least),
-                           "--special-tokens", *(specials or [""]), "--alphabet", "all" if full else "seen", "--output", folder,
-                           "--workers", str(workers), "--mem", memory] + ["--add-prefix-space"] * prefix
+                command = [
+                    os.path.join(BIN, "bpe-train"),
+                    "-q",
+                    "--input",
+                    path,
+                    "--vocab-size",
+                    str(size),
+                    "--min-frequency",
+                    str(least),
+                    "--special-tokens",
+                    *(specials or [""]),
+                    "--alphabet",
+                    "all" if full else "seen",
+                    "--output",
+                    folder,
+                    "--workers",
+                    str(workers),
+                    "--mem",
+                    memory,
+                ] + ["--add-prefix-space"] * prefix
                 subprocess.run(command, check=True)
                 vocab = json.load(open(os.path.join(folder, "vocab.json"), encoding="utf-8"))
-                lines = open(os.path.join(folder, "merges.txt"), encoding="utf-8").read().split("\n")
+                lines = (
+                    open(os.path.join(folder, "merges.txt"), encoding="utf-8").read().split("\n")
+                )
                 got = [line.split(" ") for line in lines[1:] if line]
-                model = json.load(open(os.path.join(folder, "tokenizer.json"), encoding="utf-8"))["model"]
+                model = json.load(open(os.path.join(folder, "tokenizer.json"), encoding="utf-8"))[
+                    "model"
+                ]
                 where = f"case {number}, {workers} workers: {command}"
                 if got != want["merges"]:
-                    at = next((i for i, (a, b) in enumerate(zip(want["merges"], got)) if a != b), min(len(got), len(want["merges"])))
-                    sys.exit(f"{where}: merge {at}: wanted {want['merges'][at:at + 3]}, got {got[at:at + 3]}")
+                    at = next(
+                        (i for i, (a, b) in enumerate(zip(want["merges"], got)) if a != b),
+                        min(len(got), len(want["merges"])),
+                    )
+                    sys.exit(
+                        f"{where}: merge {at}: wanted {want['merges'][at : at + 3]}, "
+                        f"got {got[at : at + 3]}"
+                    )
                 if vocab != want["vocab"] or model["vocab"] != want["vocab"]:
                     sys.exit(f"{where}: the vocabularies differ")
                 loaded = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
                 for text in texts[:5]:
-                    if loaded.encode(text, add_special_tokens=False).ids != peer.encode(text, add_special_tokens=False).ids and not specials:
+                    if (
+                        loaded.encode(text, add_special_tokens=False).ids
+                        != peer.encode(text, add_special_tokens=False).ids
+                        and not specials
+                    ):
                         sys.exit(f"{where}: tokenizer.json encodes {text!r} otherwise")
         merges += len(want["merges"])
-    print("tokenizers", tokenizers.__version__, "seed", SEED, CASES, "cases,", merges, "merges: equal, with 1, 2 and 5 workers")
+    print(
+        "tokenizers",
+        tokenizers.__version__,
+        "seed",
+        SEED,
+        CASES,
+        "cases,",
+        merges,
+        "merges: equal, with 1, 2 and 5 workers",
+    )
 
 
 main()

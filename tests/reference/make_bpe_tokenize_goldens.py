@@ -8,6 +8,7 @@ for one line are repeated here; ids come from Hugging Face tokenizers and tiktok
 megatron-core's own IndexedDatasetBuilder.
     python make_bpe_tokenize_goldens.py SHARED_DATA_FOLDER
 """
+
 import base64
 import gzip
 import hashlib
@@ -35,9 +36,13 @@ def corpus():
     """Lines with everything that a line may contain and a tool may get wrong. Bytes, because some
     of it is not json.dumps's form."""
     chance = random.Random(20)
-    words = ("the of and to in a was is for on as by with he that at from his it an were which are this be or had "
-             "tokenizer Ünïcödé été naïve straße мир слово 東京 日本語 한국어 العربية עברית हिन्दी ไทย 😀 👩‍👩‍👧 "
-             "don't I'm we've 3.14159 1,000,000 x=y+z; {} [] <|endoftext|> \t \n \r\n \u00a0 \u3000 \u200b e\u0301").split(" ")
+    words = (
+        "the of and to in a was is for on as by with he that at from his it an were which are this "
+        "be or had "
+        "tokenizer Ünïcödé été naïve straße мир слово 東京 日本語 한국어 العربية עברית हिन्दी ไทย 😀 👩‍👩‍👧 "
+        "don't I'm we've 3.14159 1,000,000 x=y+z; {} [] <|endoftext|> \t \n \r\n"
+        " \u00a0 \u3000 \u200b e\u0301"
+    ).split(" ")
     lines = []
 
     def add(text, **more):
@@ -53,12 +58,27 @@ def corpus():
     add(" " * 5000 + "\n" * 300)
     add("\u0000\u0001\u007f\u0080\ufffe\U0010ffff")
     for _ in range(400):
-        add("".join(chr(chance.choice([chance.randrange(0x20, 0x250), chance.randrange(0x3000, 0x9FFF), chance.randrange(0x1F300, 0x1F700)]))
-                    for _ in range(chance.randrange(80))))
-    lines += [b'{"text": "first", "text": "last one counts", "title": ""}',
-              b'{"title":"x","other":"\\ud800","text":"lone surrogate elsewhere"}',
-              b'{"title":"x","n":[NaN, Infinity, -Infinity, 1e999, 123456789012345678901234567890],"text":"odd numbers"}',
-              b'  {"text":"\\u00e9\\ud83d\\ude00\\/\\b\\f","title":"escapes"}  ']
+        add(
+            "".join(
+                chr(
+                    chance.choice(
+                        [
+                            chance.randrange(0x20, 0x250),
+                            chance.randrange(0x3000, 0x9FFF),
+                            chance.randrange(0x1F300, 0x1F700),
+                        ]
+                    )
+                )
+                for _ in range(chance.randrange(80))
+            )
+        )
+    lines += [
+        b'{"text": "first", "text": "last one counts", "title": ""}',
+        b'{"title":"x","other":"\\ud800","text":"lone surrogate elsewhere"}',
+        b'{"title":"x","n":[NaN, Infinity, -Infinity, 1e999, '
+        b'123456789012345678901234567890],"text":"odd numbers"}',
+        b'  {"text":"\\u00e9\\ud83d\\ude00\\/\\b\\f","title":"escapes"}  ',
+    ]
     ends = [b"\n", b"\r\n"]
     return b"".join(line + chance.choice(ends) for line in lines[:-1]) + lines[-1]
 
@@ -68,7 +88,9 @@ def train(path):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     texts = [json.loads(line)["text"] for line in open(path, encoding="utf-8")]
-    trainer = trainers.BpeTrainer(vocab_size=1199, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1199, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
     tokenizer.train_from_iterator((t for t in texts if isinstance(t, str)), trainer)
     tokenizer.model.save(GOLDEN)
     vocab = json.load(open(os.path.join(GOLDEN, "vocab.json"), encoding="utf-8"))
@@ -106,9 +128,20 @@ class Cl100k:
     def __init__(self, path):
         lines = gzip.open(path).read().split(b"\n")
         ranks = {base64.b64decode(t): int(r) for t, r in (line.split() for line in lines if line)}
-        pattern = (r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""")
-        special = {EOD: 100257, "<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260, "<|endofprompt|>": 100276}
-        self.encoding = tiktoken.Encoding("cl100k_base", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+        pattern = (
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+            r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+        )
+        special = {
+            EOD: 100257,
+            "<|fim_prefix|>": 100258,
+            "<|fim_middle|>": 100259,
+            "<|fim_suffix|>": 100260,
+            "<|endofprompt|>": 100276,
+        }
+        self.encoding = tiktoken.Encoding(
+            "cl100k_base", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+        )
         self.eod, self.vocab_size = 100257, self.encoding.n_vocab
 
     def encode(self, text):
@@ -137,7 +170,9 @@ def dataset(path, key, tokenizer, eod, like_fast=False):
                     lengths[-1] += 1
                 builder.add_document(torch.IntTensor(ids), lengths)
         builder.finalize(prefix + ".idx")
-        return [hashlib.sha256(open(prefix + end, "rb").read()).hexdigest() for end in (".bin", ".idx")]
+        return [
+            hashlib.sha256(open(prefix + end, "rb").read()).hexdigest() for end in (".bin", ".idx")
+        ]
 
 
 def main():
@@ -152,10 +187,17 @@ def main():
     neox = os.path.join(SHARED, "gpt-neox-20b-tokenizer.json")
     cl100k = os.path.join(SHARED, "cl100k_base.tiktoken.gz")
     golden_pair = "--vocab-file @GOLDEN/tools/vocab.json --merge-file @GOLDEN/tools/merges.txt"
-    gpt2_pair = "--vocab-file @SHARED/gpt2-vocab.json --merge-file @SHARED/gpt2-merges.txt --tokenizer-type GPT2BPETokenizer"
-    gpt2_json = "--tokenizer-model @SHARED/gpt2-tokenizer.json --tokenizer-type HuggingFaceTokenizer"
+    gpt2_pair = (
+        "--vocab-file @SHARED/gpt2-vocab.json --merge-file @SHARED/gpt2-merges.txt "
+        "--tokenizer-type GPT2BPETokenizer"
+    )
+    gpt2_json = (
+        "--tokenizer-model @SHARED/gpt2-tokenizer.json --tokenizer-type HuggingFaceTokenizer"
+    )
     neox_json = "--vocab-file @SHARED/gpt-neox-20b-tokenizer.json --tokenizer-type HFTokenizer"
-    tiktoken_file = "--tokenizer-model @SHARED/cl100k_base.tiktoken.gz --tokenizer-type TikTokenizer"
+    tiktoken_file = (
+        "--tokenizer-model @SHARED/cl100k_base.tiktoken.gz --tokenizer-type TikTokenizer"
+    )
     parse = " --special-tokens-in-text parse"
     text = " --special-tokens-in-text text"  # where the type says parse
     fast = " --empty-documents one-sequence"
@@ -164,27 +206,85 @@ def main():
         ("small", golden_pair, small, "text", Pair(*pair), False, False),
         ("small_eod", golden_pair + eod, small, "text", Pair(*pair), True, False),
         ("small_title", golden_pair + eod, small, "title", Pair(*pair), True, False),
-        ("small_parse", golden_pair + eod + parse, small, "text", Pair(*pair, parse=True), True, False),
+        (
+            "small_parse",
+            golden_pair + eod + parse,
+            small,
+            "text",
+            Pair(*pair, parse=True),
+            True,
+            False,
+        ),
         ("small_fast", golden_pair + fast, small, "text", Pair(*pair), False, True),
         ("small_fast_eod", golden_pair + eod + fast, small, "text", Pair(*pair), True, True),
         ("shared_small_gpt2", gpt2_pair + eod, small, "text", Pair(*gpt2), True, False),
-        ("shared_small_gpt2_parse", gpt2_json + eod, small, "text", TokenizerJson(os.path.join(SHARED, "gpt2-tokenizer.json"), True), True, False),
-        ("shared_small_neox", neox_json + eod + text, small, "text", TokenizerJson(neox, False), True, False),
-        ("shared_small_neox_parse", neox_json + eod, small, "text", TokenizerJson(neox, True), True, False),
+        (
+            "shared_small_gpt2_parse",
+            gpt2_json + eod,
+            small,
+            "text",
+            TokenizerJson(os.path.join(SHARED, "gpt2-tokenizer.json"), True),
+            True,
+            False,
+        ),
+        (
+            "shared_small_neox",
+            neox_json + eod + text,
+            small,
+            "text",
+            TokenizerJson(neox, False),
+            True,
+            False,
+        ),
+        (
+            "shared_small_neox_parse",
+            neox_json + eod,
+            small,
+            "text",
+            TokenizerJson(neox, True),
+            True,
+            False,
+        ),
         ("shared_small_cl100k", tiktoken_file + eod, small, "text", Cl100k(cl100k), True, False),
         ("shared_enwiki_gpt2", gpt2_pair + eod, enwiki, "text", Pair(*gpt2), True, False),
         ("shared_enwiki_gpt2_title", gpt2_pair, enwiki, "title", Pair(*gpt2), False, False),
-        ("shared_enwiki_gpt2_fast", gpt2_pair + eod + fast, enwiki, "text", Pair(*gpt2), True, True),
-        ("shared_enwiki_neox", neox_json + eod + text, enwiki, "text", TokenizerJson(neox, False), True, False),
+        (
+            "shared_enwiki_gpt2_fast",
+            gpt2_pair + eod + fast,
+            enwiki,
+            "text",
+            Pair(*gpt2),
+            True,
+            True,
+        ),
+        (
+            "shared_enwiki_neox",
+            neox_json + eod + text,
+            enwiki,
+            "text",
+            TokenizerJson(neox, False),
+            True,
+            False,
+        ),
         ("shared_enwiki_cl100k", tiktoken_file + eod, enwiki, "text", Cl100k(cl100k), True, False),
     ]
-    versions = ", ".join("%s %s" % (name, importlib.metadata.version(name)) for name in ("megatron-core", "tokenizers", "tiktoken", "numpy"))
+    versions = ", ".join(
+        "%s %s" % (name, importlib.metadata.version(name))
+        for name in ("megatron-core", "tokenizers", "tiktoken", "numpy")
+    )
     with open(os.path.join(GOLDEN, "bpe_tokenize.tsv"), "w", encoding="utf-8") as out:
         out.write("# made by tests/reference/make_bpe_tokenize_goldens.py with %s\n" % versions)
         out.write("# name, input, key, flags, sha256 of .bin, sha256 of .idx\n")
         for name, flags, path, key, tokenizer, with_eod, like_fast in cases:
-            place = "@SHARED/enwiki-sample.jsonl" if path == enwiki else "@GOLDEN/tools/corpus.jsonl"
-            out.write("\t".join([name, place, key, flags] + dataset(path, key, tokenizer, with_eod, like_fast)) + "\n")
+            place = (
+                "@SHARED/enwiki-sample.jsonl" if path == enwiki else "@GOLDEN/tools/corpus.jsonl"
+            )
+            out.write(
+                "\t".join(
+                    [name, place, key, flags] + dataset(path, key, tokenizer, with_eod, like_fast)
+                )
+                + "\n"
+            )
 
 
 main()

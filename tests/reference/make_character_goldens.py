@@ -6,6 +6,7 @@ usage: make_character_goldens.py OUT_DIR
 
 SPDX-License-Identifier: MIT
 """
+
 import hashlib, json, os, sys
 
 import tokenizers
@@ -16,16 +17,21 @@ tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
 tokenizer.add_tokens([AddedToken("word", single_word=True)])
 words = []  # in front of which an added word is none
 for at in range(0, len(points), 65536):
-    part = points[at:at + 65536]
+    part = points[at : at + 65536]
     for c, encoding in zip(part, tokenizer.encode_batch([chr(c) + "word" for c in part])):
         if 1 not in encoding.ids:
             words.append(c)
-out = {"tokenizers": tokenizers.__version__, "words": len(words),
-       "words_sha256": hashlib.sha256(b"".join(c.to_bytes(4, "little") for c in words)).hexdigest()}
+out = {
+    "tokenizers": tokenizers.__version__,
+    "words": len(words),
+    "words_sha256": hashlib.sha256(b"".join(c.to_bytes(4, "little") for c in words)).hexdigest(),
+}
 for form in ("NFC", "NFD", "NFKC", "NFKD"):
     normalizer, digest = getattr(normalizers, form)(), hashlib.sha256()
     for c in points:
-        digest.update(normalizer.normalize_str("a\u0315" + chr(c) + "\u0327\u0301b").encode() + b"\n")
+        digest.update(
+            normalizer.normalize_str("a\u0315" + chr(c) + "\u0327\u0301b").encode() + b"\n"
+        )
     out[form] = digest.hexdigest()
 with open(os.path.join(sys.argv[1], "characters.json"), "w") as file:
     json.dump(out, file, indent=1)

@@ -5,8 +5,10 @@ Written from the definition of each family, not from the trainer: weights are na
 table names them, dropout masks follow the definition in trainer/ops/dropout.h, with a Philox of
 numpy integers written here.
 Run: python tests/reference/make_model_goldens.py tests/golden/trainer [NAME]
-Each file: "gristmill-golden 1 torch VERSION\n", then for each array "name count\n" and count fp32 values.
+Each file: "gristmill-golden 1 torch VERSION\n", then for each array "name count\n"
+and count fp32 values.
 """
+
 import math
 import sys
 
@@ -18,25 +20,92 @@ SEED, ITERATION = 1234, 1
 FAMILIES = {
     "gpt2": dict(norm="ln", act="gelu_tanh", heads=2, groups=2),
     # Masks are drawn for iteration 1.
-    "gpt2_dropout": dict(steps=1, norm="ln", act="gelu_tanh", heads=2, groups=2, hidden_dropout=0.1, attention_dropout=0.2),
+    "gpt2_dropout": dict(
+        steps=1,
+        norm="ln",
+        act="gelu_tanh",
+        heads=2,
+        groups=2,
+        hidden_dropout=0.1,
+        attention_dropout=0.2,
+    ),
     "gpt2_documents": dict(norm="ln", act="gelu_tanh", heads=2, groups=2, documents=True),
     "opt": dict(norm="ln", act="relu", heads=2, groups=2, offset=2),
     # OPT-350m's form, and its projections in a model of the usual form.
     "opt_post": dict(norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=8),
-    "opt_post_dropout": dict(steps=1, norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=8, hidden_dropout=0.1,
-                             attention_dropout=0.2),
-    "projected": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, e=24),
-    "gpt_neox": dict(norm="ln", act="gelu_erf", heads=2, groups=2, rotary=0.25, parallel=True, untied=True),
-    "llama": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24),
-    "mistral": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, window=3, d=6),
-    "qwen2": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="qkv", untied=True, ffn=24),
-    "qwen3": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, d=6, qk_norm=True),
-    "interpolated": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="attention", untied=True, ffn=24,
-                         rope=dict(linear=2.0)),
-    # A LayerNorm of each head, positions scaled as Llama 3.1's are, biases of the MLP alone. One step: where positions turn
-    # slowly, a bias of the keys' norm has gradients next to 0, and Adam makes steps of what rounding leaves of them.
-    "scaled": dict(steps=1, norm="ln", act="gelu_tanh", heads=2, groups=1, rotary=1.0, bias="mlp", qk_norm=True,
-                   rope=dict(factor=4.0, low=0.05, high=0.75, original=6)),
+    "opt_post_dropout": dict(
+        steps=1,
+        norm="ln",
+        act="relu",
+        heads=2,
+        groups=2,
+        offset=2,
+        post=True,
+        e=8,
+        hidden_dropout=0.1,
+        attention_dropout=0.2,
+    ),
+    "projected": dict(
+        norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, e=24
+    ),
+    "gpt_neox": dict(
+        norm="ln", act="gelu_erf", heads=2, groups=2, rotary=0.25, parallel=True, untied=True
+    ),
+    "llama": dict(
+        norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24
+    ),
+    "mistral": dict(
+        norm="rms",
+        act="swiglu",
+        heads=4,
+        groups=2,
+        rotary=1.0,
+        bias="",
+        untied=True,
+        ffn=24,
+        window=3,
+        d=6,
+    ),
+    "qwen2": dict(
+        norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="qkv", untied=True, ffn=24
+    ),
+    "qwen3": dict(
+        norm="rms",
+        act="swiglu",
+        heads=4,
+        groups=2,
+        rotary=1.0,
+        bias="",
+        untied=True,
+        ffn=24,
+        d=6,
+        qk_norm=True,
+    ),
+    "interpolated": dict(
+        norm="rms",
+        act="swiglu",
+        heads=4,
+        groups=2,
+        rotary=1.0,
+        bias="attention",
+        untied=True,
+        ffn=24,
+        rope=dict(linear=2.0),
+    ),
+    # A LayerNorm of each head, positions scaled as Llama 3.1's are, biases of the MLP alone. One
+    # step: where positions turn slowly, a bias of the keys' norm has gradients next to 0, and Adam
+    # makes steps of what rounding leaves of them.
+    "scaled": dict(
+        steps=1,
+        norm="ln",
+        act="gelu_tanh",
+        heads=2,
+        groups=1,
+        rotary=1.0,
+        bias="mlp",
+        qk_norm=True,
+        rope=dict(factor=4.0, low=0.05, high=0.75, original=6),
+    ),
 }
 NEWER = ["opt_post", "opt_post_dropout", "projected"]
 L, H = 2, 16
@@ -44,11 +113,20 @@ L, H = 2, 16
 
 def philox(counter, key):
     """Philox4x32-10 over arrays of uint64 that hold 32-bit words."""
-    c, (k0, k1), mask = [np.asarray(x, dtype=np.uint64) for x in counter], key, np.uint64(0xFFFFFFFF)
+    c, (k0, k1), mask = (
+        [np.asarray(x, dtype=np.uint64) for x in counter],
+        key,
+        np.uint64(0xFFFFFFFF),
+    )
     k0, k1 = np.uint64(k0), np.uint64(k1)
     for _ in range(10):
         p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        c = [(p1 >> np.uint64(32)) ^ c[1] ^ k0, p1 & mask, (p0 >> np.uint64(32)) ^ c[3] ^ k1, p0 & mask]
+        c = [
+            (p1 >> np.uint64(32)) ^ c[1] ^ k0,
+            p1 & mask,
+            (p0 >> np.uint64(32)) ^ c[3] ^ k1,
+            p0 & mask,
+        ]
         k0, k1 = (k0 + np.uint64(0x9E3779B9)) & mask, (k1 + np.uint64(0xBB67AE85)) & mask
     return c
 
@@ -58,7 +136,9 @@ def mask(p, site, first_sample, columns):
     if p == 0:
         return 1.0
     i, s, b = np.meshgrid(np.arange(columns), np.arange(S), np.arange(B), indexing="ij")
-    words = np.stack(philox((i // 8, s, b + first_sample, np.full_like(i, ITERATION)), (SEED, site)))
+    words = np.stack(
+        philox((i // 8, s, b + first_sample, np.full_like(i, ITERATION)), (SEED, site))
+    )
     word = np.take_along_axis(words, ((i % 8) // 2)[None], 0)[0]
     lane = np.where(i % 2 == 0, word & np.uint64(0xFFFF), word >> np.uint64(16))
     threshold = round(np.float32(p) * 65536)
@@ -128,7 +208,11 @@ def rates(half, rope):
         return rate
     wave, original, low, high = 2 * math.pi / rate, rope["original"], rope["low"], rope["high"]
     smooth = (original / wave - low) / (high - low)
-    scaled = torch.where(wave > original / low, rate / rope["factor"], (1 - smooth) * rate / rope["factor"] + smooth * rate)
+    scaled = torch.where(
+        wave > original / low,
+        rate / rope["factor"],
+        (1 - smooth) * rate / rope["factor"] + smooth * rate,
+    )
     return torch.where(wave < original / high, rate, scaled)
 
 
@@ -189,7 +273,9 @@ def token_losses(c, p, batch, m, training):
         elif c["act"] == "relu":
             x = torch.relu(x)
         else:
-            x = torch.nn.functional.gelu(x, approximate="tanh" if c["act"] == "gelu_tanh" else "none")
+            x = torch.nn.functional.gelu(
+                x, approximate="tanh" if c["act"] == "gelu_tanh" else "none"
+            )
         return linear(x, at + "linear_fc2")
 
     x = p["embedding.word_embeddings.weight"][batch["tokens"]]
@@ -201,21 +287,38 @@ def token_losses(c, p, batch, m, training):
     for layer in range(L):
         at = f"decoder.layers.{layer}."
         if c.get("parallel"):
-            x = x + attention(norm(x, at + "input_layernorm"), layer) + mlp(norm(x, at + "pre_mlp_layernorm"), layer)
+            x = (
+                x
+                + attention(norm(x, at + "input_layernorm"), layer)
+                + mlp(norm(x, at + "pre_mlp_layernorm"), layer)
+            )
             continue
         if c.get("post"):
-            after = f"decoder.layers.{layer + 1}.input_layernorm" if layer + 1 < L else "decoder.final_layernorm"
-            x = norm(x + attention(x, layer) * mask(hd, site(layer, 2), first, H), at + "pre_mlp_layernorm")
+            after = (
+                f"decoder.layers.{layer + 1}.input_layernorm"
+                if layer + 1 < L
+                else "decoder.final_layernorm"
+            )
+            x = norm(
+                x + attention(x, layer) * mask(hd, site(layer, 2), first, H),
+                at + "pre_mlp_layernorm",
+            )
             x = norm(x + mlp(x, layer) * mask(hd, site(layer, 3), first, H), after)
             continue
-        x = x + attention(norm(x, at + "input_layernorm"), layer) * mask(hd, site(layer, 2), first, H)
+        x = x + attention(norm(x, at + "input_layernorm"), layer) * mask(
+            hd, site(layer, 2), first, H
+        )
         x = x + mlp(norm(x, at + "pre_mlp_layernorm"), layer) * mask(hd, site(layer, 3), first, H)
     if not c.get("post"):
         x = norm(x, "decoder.final_layernorm")
     if "e" in c:
         x = linear(x, "project_out")
-    logits = x @ p["output_layer.weight" if c.get("untied") else "embedding.word_embeddings.weight"].T
-    return torch.nn.functional.cross_entropy(logits.reshape(-1, PADDED), batch["labels"].reshape(-1), reduction="none").view(S, B)
+    logits = (
+        x @ p["output_layer.weight" if c.get("untied") else "embedding.word_embeddings.weight"].T
+    )
+    return torch.nn.functional.cross_entropy(
+        logits.reshape(-1, PADDED), batch["labels"].reshape(-1), reduction="none"
+    ).view(S, B)
 
 
 def loss(c, p, batches, training):
@@ -237,9 +340,18 @@ def batches(c, generator):
                 positions[cut:, b] -= cut
                 first_key[cut:, b] = cut
         if "window" in c:
-            first_key = (torch.arange(S) - c["window"] + 1).clamp(min=0)[:, None].expand(S, B).clone()
-        result.append(dict(tokens=tokens[:-1], labels=tokens[1:], positions=positions, first_key=first_key,
-                           loss_mask=(torch.rand(S, B, generator=generator) > 0.2).float()))
+            first_key = (
+                (torch.arange(S) - c["window"] + 1).clamp(min=0)[:, None].expand(S, B).clone()
+            )
+        result.append(
+            dict(
+                tokens=tokens[:-1],
+                labels=tokens[1:],
+                positions=positions,
+                first_key=first_key,
+                loss_mask=(torch.rand(S, B, generator=generator) > 0.2).float(),
+            )
+        )
     return result
 
 
@@ -247,7 +359,9 @@ def write(path, arrays):
     with open(path, "wb") as f:
         f.write(f"gristmill-golden 1 torch {torch.__version__}\n".encode())
         for name, value in arrays:
-            flat = np.ascontiguousarray(torch.as_tensor(value).detach().double().numpy().astype("<f4")).ravel()
+            flat = np.ascontiguousarray(
+                torch.as_tensor(value).detach().double().numpy().astype("<f4")
+            ).ravel()
             f.write(f"{name} {flat.size}\n".encode() + flat.tobytes())
 
 
@@ -265,8 +379,12 @@ def main(folder, *only):
         arrays.append(("evaluation", loss(c, p, data, False)))
         decayed = [v for name, v in p.items() if v.dim() == 2]
         rest = [v for name, v in p.items() if v.dim() == 1]
-        optimizer = torch.optim.AdamW([dict(params=decayed, weight_decay=0.1), dict(params=rest, weight_decay=0.0)],
-                                      lr=1.0, betas=(0.9, 0.999), eps=1e-6)
+        optimizer = torch.optim.AdamW(
+            [dict(params=decayed, weight_decay=0.1), dict(params=rest, weight_decay=0.0)],
+            lr=1.0,
+            betas=(0.9, 0.999),
+            eps=1e-6,
+        )
         losses, norms = [], []
         for step in range(c.get("steps", 20)):
             for group in optimizer.param_groups:
@@ -279,7 +397,10 @@ def main(folder, *only):
             losses.append(value.item())
             norms.append(torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0).item())
             optimizer.step()
-        arrays += [("loss", torch.tensor(losses, dtype=torch.float64)), ("norm", torch.tensor(norms, dtype=torch.float64))]
+        arrays += [
+            ("loss", torch.tensor(losses, dtype=torch.float64)),
+            ("norm", torch.tensor(norms, dtype=torch.float64)),
+        ]
         arrays += [("final." + name, v) for name, v in p.items()]
         write(f"{folder}/{family}.golden", arrays)
         print(family, losses[0], losses[-1], norms[0])

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Goldens of Muon: whole models in float64, and single matrices in bf16, by torch.optim.Muon and by Megatron's definition.
+"""Goldens of Muon: whole models in float64, and single matrices in bf16, by torch.optim.Muon and by
+Megatron's definition.
 
 Models are those of make_model_goldens.py: weights and batches are in FAMILY.golden, here are
 losses, norms and weights after STEPS steps. torch.optim.Muon always rounds to bf16 before its
 iteration, which turns the smallest components of a gradient into noise. For the models that cast is
 replaced by one to float64, so that the rest of torch's own code is compared to the last digit.
-Megatron's definition
-(core/optimizer/emerging_optimizers.py and NVIDIA's Emerging-Optimizers: five triples of "quintic",
-fp32 norm, q, k and v apart, three scales) is implemented here again; neither package is needed.
+Megatron's definition (core/optimizer/emerging_optimizers.py and NVIDIA's Emerging-Optimizers: five
+triples of "quintic", fp32 norm, q, k and v apart, three scales) is implemented here again; neither
+package is needed.
 Run: python tests/reference/make_muon_goldens.py tests/golden/trainer   (torch >= 2.9)
 """
+
 import sys
 from unittest import mock
 
@@ -18,12 +20,17 @@ import torch
 from torch.optim import _muon
 
 STEPS = 5
-QUINTIC = [(4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037), (2.8769, -3.1427, 1.2046),
-           (2.8366, -3.0525, 1.2012)]
+QUINTIC = [
+    (4.0848, -6.8946, 2.9270),
+    (3.9505, -6.3029, 2.6377),
+    (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+]
 SCALES = {
-    "spectral": lambda out, inner: max(out, inner)**0.5,
-    "unit_rms_norm": lambda out, inner: (out / inner)**0.5,
-    "shape_scaling": lambda out, inner: max(1.0, out / inner)**0.5,
+    "spectral": lambda out, inner: max(out, inner) ** 0.5,
+    "unit_rms_norm": lambda out, inner: (out / inner) ** 0.5,
+    "shape_scaling": lambda out, inner: max(1.0, out / inner) ** 0.5,
 }
 
 
@@ -41,9 +48,17 @@ def orthogonalise(x, dtype):
 class MegatronMuon(torch.optim.Optimizer):
     """split: rows of a group of q, k and v, for the parameters in `packed`."""
 
-    def __init__(self, params, lr, momentum, nesterov, weight_decay, scale, dtype, split=None, packed=()):
+    def __init__(
+        self, params, lr, momentum, nesterov, weight_decay, scale, dtype, split=None, packed=()
+    ):
         super().__init__(params, dict(lr=lr))
-        self.momentum, self.nesterov, self.decay, self.scale, self.dtype = momentum, nesterov, weight_decay, SCALES[scale], dtype
+        self.momentum, self.nesterov, self.decay, self.scale, self.dtype = (
+            momentum,
+            nesterov,
+            weight_decay,
+            SCALES[scale],
+            dtype,
+        )
         self.split, self.packed = split, {id(p) for p in packed}
 
     def direction(self, x):
@@ -58,7 +73,10 @@ class MegatronMuon(torch.optim.Optimizer):
                 x = p.grad + self.momentum * (buffer - p.grad) if self.nesterov else buffer
                 if id(p) in self.packed:
                     parts = x.view(-1, sum(self.split), x.shape[1]).split(self.split, 1)
-                    parts = [self.direction(part.reshape(-1, x.shape[1])).view(part.shape) for part in parts]
+                    parts = [
+                        self.direction(part.reshape(-1, x.shape[1])).view(part.shape)
+                        for part in parts
+                    ]
                     x = torch.cat(parts, 1).view(x.shape)
                 else:
                     x = self.direction(x)
@@ -76,9 +94,16 @@ def train(case, family, make):
     p, data = models.parameters(c, generator), models.batches(c, generator)
     matrices = {name: v for name, v in p.items() if is_matrix(name, v)}
     rest = {name: v for name, v in p.items() if name not in matrices}
-    decayed, vectors = [v for v in rest.values() if v.dim() == 2], [v for v in rest.values() if v.dim() == 1]
-    adamw = torch.optim.AdamW([dict(params=decayed, weight_decay=0.1), dict(params=vectors, weight_decay=0.0)], lr=1.0,
-                              betas=(0.9, 0.999), eps=1e-6)
+    decayed, vectors = (
+        [v for v in rest.values() if v.dim() == 2],
+        [v for v in rest.values() if v.dim() == 1],
+    )
+    adamw = torch.optim.AdamW(
+        [dict(params=decayed, weight_decay=0.1), dict(params=vectors, weight_decay=0.0)],
+        lr=1.0,
+        betas=(0.9, 0.999),
+        eps=1e-6,
+    )
     d = models.H // c["heads"]
     muon = make(matrices, [c["heads"] // c["groups"] * d, d, d])
     losses, norms = [], []
@@ -95,19 +120,35 @@ def train(case, family, make):
             for optimizer in (adamw, muon):
                 optimizer.step()
     print(case, losses)
-    return [(f"{case}.loss", torch.tensor(losses, dtype=torch.float64)), (f"{case}.norm", torch.tensor(norms, dtype=torch.float64))
-           ] + [(f"{case}.final.{name}", v) for name, v in p.items()]
+    return [
+        (f"{case}.loss", torch.tensor(losses, dtype=torch.float64)),
+        (f"{case}.norm", torch.tensor(norms, dtype=torch.float64)),
+    ] + [(f"{case}.final.{name}", v) for name, v in p.items()]
 
 
 def by_torch(momentum, nesterov, adjust):
-    return lambda matrices, split: torch.optim.Muon(matrices.values(), lr=1.0, weight_decay=0.1, momentum=momentum,
-                                                    nesterov=nesterov, adjust_lr_fn=adjust)
+    return lambda matrices, split: torch.optim.Muon(
+        matrices.values(),
+        lr=1.0,
+        weight_decay=0.1,
+        momentum=momentum,
+        nesterov=nesterov,
+        adjust_lr_fn=adjust,
+    )
 
 
 def by_megatron(scale, momentum, nesterov, split_qkv):
     return lambda matrices, split: MegatronMuon(
-        matrices.values(), 1.0, momentum, nesterov, 0.1, scale, torch.float64, split,
-        [v for name, v in matrices.items() if split_qkv and "linear_qkv" in name])
+        matrices.values(),
+        1.0,
+        momentum,
+        nesterov,
+        0.1,
+        scale,
+        torch.float64,
+        split,
+        [v for name, v in matrices.items() if split_qkv and "linear_qkv" in name],
+    )
 
 
 def matrices_in_bf16():
@@ -121,7 +162,14 @@ def matrices_in_bf16():
         for name, nesterov in (("torch", True), ("megatron", False)):
             p = start.clone().requires_grad_()
             if name == "torch":
-                optimizer = torch.optim.Muon([p], lr=0.02, weight_decay=0.1, momentum=0.95, nesterov=nesterov, adjust_lr_fn="original")
+                optimizer = torch.optim.Muon(
+                    [p],
+                    lr=0.02,
+                    weight_decay=0.1,
+                    momentum=0.95,
+                    nesterov=nesterov,
+                    adjust_lr_fn="original",
+                )
             else:
                 optimizer = MegatronMuon([p], 0.02, 0.9, nesterov, 0.1, "spectral", torch.bfloat16)
             for grad in grads:
@@ -136,7 +184,9 @@ def main(folder):
     arrays += train("torch_llama", "llama", by_torch(0.9, False, "original"))
     arrays += train("megatron_gpt2", "gpt2", by_megatron("spectral", 0.9, False, True))
     arrays += train("megatron_llama", "llama", by_megatron("unit_rms_norm", 0.9, True, True))
-    arrays += train("megatron_gpt_neox", "gpt_neox", by_megatron("shape_scaling", 0.9, False, False))
+    arrays += train(
+        "megatron_gpt_neox", "gpt_neox", by_megatron("shape_scaling", 0.9, False, False)
+    )
     models.write(f"{folder}/muon.golden", arrays + matrices_in_bf16())
 
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 r"""Writes tests/golden/tok/pretokenize.txt: digests of where the reference engines cut.
 
-Needs tiktoken, tokenizers and regex (versions are recorded in the first line). Each line after it is
+Needs tiktoken, tokenizers and regex (versions are recorded in the first line). Each line after
+it is
     FAMILY[+FAMILY...] GENERATOR COUNT DIGEST
-where a generator is a rule that makes COUNT texts (see texts(), repeated in pretokenize_test.cc) and the
-digest is FNV-1a 64 over the byte positions where pieces end, a 32-bit word each, 0 after each text.
-Two other kinds of line: "class NAME COUNT DIGEST", the code points that both engines find in \\p{NAME}
-(or \\s), ascending, and "pattern FAMILY PATTERN", what family_of_pattern() must know.
+where a generator is a rule that makes COUNT texts (see texts(), repeated in pretokenize_test.cc)
+and the digest is FNV-1a 64 over the byte positions where pieces end, a 32-bit word each, 0 after
+each text.
+Two other kinds of line: "class NAME COUNT DIGEST", the code points that both engines find in
+\\p{NAME} (or \\s), ascending, and "pattern FAMILY PATTERN", what family_of_pattern() must know.
 With --check LIB, where LIB exports cut(stages, n, text, length, ends), also compares text by text.
 """
+
 import ctypes
 import struct
 import sys
@@ -24,31 +27,78 @@ LINES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 PREFIX = r"[^\r\n\p{L}\p{N}]?"
 PATTERNS = {
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-              r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
     "llama3": CONTRACTION + "|" + PREFIX + r"\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + LINES,
     "qwen2": CONTRACTION + "|" + PREFIX + r"\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + LINES,
-    "qwen35": CONTRACTION + "|" + PREFIX + r"[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + LINES,
+    "qwen35": f"{CONTRACTION}|{PREFIX}"
+    r"[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + LINES,
     "o200k": f"{PREFIX}{UPPER}*{LOWER}+{CONTRACTION}?|{PREFIX}{UPPER}+{LOWER}*{CONTRACTION}?"
-             r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LINES,
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LINES,
     "tekken": f"{PREFIX}{UPPER}*{LOWER}+|{PREFIX}{UPPER}+{LOWER}*"
-              r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LINES,
-    "deepseek3": r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
-                 r"| ?[\p{P}\p{S}]+[\r\n]*" + LINES,
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + LINES,
+    "deepseek3": r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*" + LINES,
     "numbers": r"\p{N}",
     "digit_triples": r"\p{N}{1,3}",
     "cjk_runs": "[一-龥぀-ゟ゠-ヿ]+",
 }
-FAMILIES = ["whole", "gpt2", "cl100k", "llama3", "qwen2", "qwen35", "o200k", "tekken", "deepseek3",
-            "numbers", "digits", "digit_runs", "digit_triples", "cjk_runs"]
-CHAINS = [(f,) for f in FAMILIES[1:]] + [("digits", "gpt2"), ("digit_triples", "cjk_runs", "deepseek3")]
+FAMILIES = """
+    whole gpt2 cl100k llama3 qwen2 qwen35 o200k tekken deepseek3 numbers digits digit_runs
+    digit_triples cjk_runs
+""".split()
+CHAINS = [(f,) for f in FAMILIES[1:]] + [
+    ("digits", "gpt2"),
+    ("digit_triples", "cjk_runs", "deepseek3"),
+]
 
 # Every class, every character that a pattern names, every length in UTF-8.
-ALPHABET = ["a", "A", "s", "L", "1", " ", "\n", "\r", "\t", "'", "!", "/", "\u00a0", "\u3000", "é", "中",
-            "\u0301", "\u017f", "\u0663", "\u01c5", "\u02b0", "\U0001F600", "\0", "e", "\u30c6", "\u0378"]
-# A smaller one for longer texts: letter, Letter, contraction letter, number, spaces, newline, signs.
+ALPHABET = [
+    "a",
+    "A",
+    "s",
+    "L",
+    "1",
+    " ",
+    "\n",
+    "\r",
+    "\t",
+    "'",
+    "!",
+    "/",
+    "\u00a0",
+    "\u3000",
+    "é",
+    "中",
+    "\u0301",
+    "\u017f",
+    "\u0663",
+    "\u01c5",
+    "\u02b0",
+    "\U0001f600",
+    "\0",
+    "e",
+    "\u30c6",
+    "\u0378",
+]
+# A smaller one for longer texts: letter, Letter, contraction letter, number, spaces, newline,
+# signs.
 SHORT = ["a", "B", "s", "1", " ", "\n", "'", "!", "\u00a0", "中", "\u0301"]
-CONTEXTS = ["{}", " {}", "{}'s", "{0}{0}", "\n{}", "1{}", "{}1", "a {} b", "a{}", "{}A", "!{}a", "{} a", "'{}"]
+CONTEXTS = [
+    "{}",
+    " {}",
+    "{}'s",
+    "{0}{0}",
+    "\n{}",
+    "1{}",
+    "{}1",
+    "a {} b",
+    "a{}",
+    "{}A",
+    "!{}a",
+    "{} a",
+    "'{}",
+]
 
 
 def next_random(state):
@@ -106,7 +156,8 @@ def engine(chain):
 
 
 def tiktoken_agrees(family, pattern):
-    """tiktoken's own engine on all texts of at most 3 characters, each possible piece being a token."""
+    """tiktoken's own engine on all texts of at most 3 characters, each possible piece being a
+    token."""
     ranks = {bytes([i]): i for i in range(256)}
     some = list(texts("all:3"))
     for text in some:
@@ -128,14 +179,18 @@ def class_members(name):
     """Code points in a class, which tiktoken and tokenizers must agree about."""
     pattern = r"\s" if name == "s" else rf"\p{{{name}}}"
     every = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000)
-    encoding = tiktoken.Encoding(name, pat_str=pattern, special_tokens={},
-                                 mergeable_ranks={bytes([i]): i for i in range(256)})
+    encoding = tiktoken.Encoding(
+        name,
+        pat_str=pattern,
+        special_tokens={},
+        mergeable_ranks={bytes([i]): i for i in range(256)},
+    )
     # What the pattern does not match is left out of the encoding.
     members = [ord(c) for c in bytes(encoding.encode_ordinary(every)).decode()]
     split = pre.Split(Regex(pattern), behavior="removed", invert=True)
     theirs = []
     for i in range(0, len(every), 20000):
-        theirs += [ord(c) for p, _ in split.pre_tokenize_str(every[i:i + 20000]) for c in p]
+        theirs += [ord(c) for p, _ in split.pre_tokenize_str(every[i : i + 20000]) for c in p]
     assert members == theirs, name
     return members
 
@@ -145,8 +200,13 @@ def main():
     for family, pattern in PATTERNS.items():
         if family in ("cl100k", "llama3", "qwen2", "o200k", "tekken", "qwen35"):
             tiktoken_agrees(family, pattern)
-    tiktoken_agrees("gpt2", r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s")
-    print(f"# tiktoken {tiktoken.__version__} tokenizers {tokenizers.__version__} regex {regex.__version__}")
+    tiktoken_agrees(
+        "gpt2", r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+    )
+    print(
+        f"# tiktoken {tiktoken.__version__} tokenizers {tokenizers.__version__} regex "
+        f"{regex.__version__}"
+    )
     for name in ["Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "P", "S", "L", "s"]:
         members = class_members(name)
         print("class", name, len(members), f"{fnv(0xCBF29CE484222325, members):016x}")
@@ -175,7 +235,15 @@ def main():
                     if ends[:n] != words:
                         bad += 1
                         if bad < 5:
-                            print("DIFF", chain, generator, repr(text), words, ends[:n], file=sys.stderr)
+                            print(
+                                "DIFF",
+                                chain,
+                                generator,
+                                repr(text),
+                                words,
+                                ends[:n],
+                                file=sys.stderr,
+                            )
                 digest = fnv(digest, words + [0])
                 count += 1
             print("+".join(chain), generator, count, f"{digest:016x}", flush=True)

@@ -4,6 +4,7 @@
 Needs a unicodedata of that version: Python 3.14's own, or the package unicodedata2==16.0.0.
 Usage: make_unicode_tables.py > libtok/unicode_tables.cc
 """
+
 import sys
 
 VERSION = "16.0.0"
@@ -14,9 +15,11 @@ SPACE |= set(range(0x2000, 0x200B))
 
 def database():
     import unicodedata
+
     if unicodedata.unidata_version == VERSION:
         return unicodedata
     import unicodedata2
+
     if unicodedata2.unidata_version != VERSION:
         sys.exit(f"unicodedata2 is {unicodedata2.unidata_version}, expected {VERSION}")
     return unicodedata2
@@ -40,7 +43,8 @@ def main():
         block = tuple(class_index(ucd, c) for c in range(start, start + 64))
         block_of.append(blocks.setdefault(block, len(blocks)))
     out = sys.stdout
-    out.write(f"""// Character classes of Unicode {VERSION}, sixty-four code points a block; see unicode.h.
+    out.write(f"""\
+// Character classes of Unicode {VERSION}, sixty-four code points a block; see unicode.h.
 // Made by tests/reference/make_unicode_tables.py from the Unicode Character Database; not edited.
 // This file is data: the limit on a file's length does not apply to it.
 // SPDX-License-Identifier: MIT
@@ -52,7 +56,7 @@ namespace tok {{
 """)
     out.write("const uint16_t kClassBlockOf[0x110000 >> 6] = {\n")
     for i in range(0, len(block_of), 32):
-        out.write(",".join(map(str, block_of[i:i + 32])) + ",\n")
+        out.write(",".join(map(str, block_of[i : i + 32])) + ",\n")
     out.write(f"}};\n\nconst uint8_t kClassBlocks[][64] = {{\n")
     for block in blocks:
         out.write("{" + ",".join(map(str, block)) + "},\n")

@@ -1,7 +1,9 @@
 """Writes tests/golden/trainer/reference.safetensors with the reference library.
 
-Made with safetensors 0.8.0, torch 2.15.0. Run: python tests/reference/safetensors_golden.py tests/golden/trainer
+Made with safetensors 0.8.0, torch 2.15.0.
+Run: python tests/reference/safetensors_golden.py tests/golden/trainer
 """
+
 # SPDX-License-Identifier: MIT
 import sys
 

@@ -3,6 +3,7 @@
 The JSON holds, for each tensor: dtype, shape, CRC-32 of its row-major little-endian bytes.
 Made with torch 2.15.0. Run: python tests/reference/torch_file_golden.py tests/golden/convert
 """
+
 # SPDX-License-Identifier: MIT
 import argparse
 import enum
@@ -56,19 +57,39 @@ new = OrderedDict(
     f8=torch.tensor([0.5, -1.0]).to(torch.float8_e4m3fn),
 )
 args = argparse.Namespace(
-    hidden_size=16, lr=1.5e-4, bf16=True, fp16=False, none=None, name="caf\u00e9", big=2**80,
-    negative=-(2**40), path=pathlib.PurePosixPath("/a") / "b", params_dtype=torch.bfloat16,
-    betas=(0.9, 0.95), data_path=["x", "y"], attention=Attention.flash,
-    numpy_int=np.int64(50304), numpy_float=np.float64(0.25), raw=b"\x00\xff",
-    device=torch.device("cuda", 3), size=torch.Size([2, 3]), inner=types.SimpleNamespace(a=1),
-    function=torch.nn.functional.gelu, array=np.arange(3),
+    hidden_size=16,
+    lr=1.5e-4,
+    bf16=True,
+    fp16=False,
+    none=None,
+    name="caf\u00e9",
+    big=2**80,
+    negative=-(2**40),
+    path=pathlib.PurePosixPath("/a") / "b",
+    params_dtype=torch.bfloat16,
+    betas=(0.9, 0.95),
+    data_path=["x", "y"],
+    attention=Attention.flash,
+    numpy_int=np.int64(50304),
+    numpy_float=np.float64(0.25),
+    raw=b"\x00\xff",
+    device=torch.device("cuda", 3),
+    size=torch.Size([2, 3]),
+    inner=types.SimpleNamespace(a=1),
+    function=torch.nn.functional.gelu,
+    array=np.arange(3),
 )
 out = pathlib.Path(sys.argv[1])
 
 
 def tree(extra):
-    return {"args": args, "iteration": 12, "checkpoint_version": 3.0,
-            "tensors": OrderedDict(tensors, **extra), "list": [1, [2, []], (3,)]}
+    return {
+        "args": args,
+        "iteration": 12,
+        "checkpoint_version": 3.0,
+        "tensors": OrderedDict(tensors, **extra),
+        "list": [1, [2, []], (3,)],
+    }
 
 
 torch.save(tree(new), out / "zip.pt")
@@ -79,10 +100,27 @@ with zipfile.ZipFile(out / "zip.pt") as old, zipfile.ZipFile(out / "deflated.pt"
         how = zipfile.ZIP_DEFLATED if member.filename.endswith("data.pkl") else zipfile.ZIP_STORED
         packed.writestr(member.filename, old.read(member), how)
 assert torch.load(out / "deflated.pt", weights_only=False)["iteration"] == 12
-names = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16",
-         torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
-         torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64", torch.complex128: "C128",
-         torch.uint16: "U16", torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3"}
-table = {k: [names[t.dtype], list(t.shape), zlib.crc32(tensor_bytes(t))]
-         for k, t in {**tensors, **new}.items()}
-(out / "torch_file.json").write_text(json.dumps({"torch": torch.__version__, "tensors": table}, indent=1) + "\n")
+names = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.complex128: "C128",
+    torch.uint16: "U16",
+    torch.uint64: "U64",
+    torch.float8_e4m3fn: "F8_E4M3",
+}
+table = {
+    k: [names[t.dtype], list(t.shape), zlib.crc32(tensor_bytes(t))]
+    for k, t in {**tensors, **new}.items()
+}
+(out / "torch_file.json").write_text(
+    json.dumps({"torch": torch.__version__, "tensors": table}, indent=1) + "\n"
+)

@@ -1,5 +1,5 @@
-# Standard descriptors that are closed: no file that is opened takes their place, so messages never go into data; reading or
-# writing them is an error.
+# Standard descriptors that are closed: no file that is opened takes their place, so messages never
+# go into data; reading or writing them is an error.
 . "$(dirname "$0")/prelude"
 for i in 1 2 3; do printf '{"text":"document %d"}\nno json\n' $i; done >in.jsonl
 json-extract -q --on-error skip -o in.want in.jsonl
@@ -7,7 +7,8 @@ bpe-tokenize -q --on-error skip $VOCAB -o in.want --input in.jsonl
 for close in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
   eval "json-extract -w 1 --on-error skip -o out in.jsonl $close" 2>/dev/null && cmp out in.want
   eval "bpe-tokenize -w 1 --on-error skip $VOCAB -o out --input in.jsonl $close" 2>/dev/null &&
-    cmp out_text_document.bin in.want_text_document.bin && cmp out_text_document.idx in.want_text_document.idx && echo "$close same"
+    cmp out_text_document.bin in.want_text_document.bin &&
+    cmp out_text_document.idx in.want_text_document.idx && echo "$close same"
   rm -f out*
 done
 run json-extract <&-

@@ -1,4 +1,5 @@
-# `ulimit -f`: a full disk, not a signal that ends the process: one line, status 1, nothing under a final name.
+# `ulimit -f`: a full disk, not a signal that ends the process: one line, status 1,
+# nothing under a final name.
 . "$(dirname "$0")/prelude"
 head -c 300000 /dev/urandom | od -An -v -tx1 | sed 's/.*/{"text":"&"}/' >in.jsonl
 (

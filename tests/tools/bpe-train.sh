@@ -1,6 +1,11 @@
-# What bpe-train learns equals Hugging Face's trainer (digests by tests/reference/make_train_goldens.py,
-# row "tool"), for any number of workers, any framing of the same documents, and counts on disk.
-documents() { seq 1 3000 | awk '{ printf "Line %d: the quick brown fox %d jumps over café; don'"'"'t!%s", $1, $1 * $1 % 997, end }' end="$1"; }
+# What bpe-train learns equals Hugging Face's trainer (digests by
+# tests/reference/make_train_goldens.py, row "tool"), for any number of workers, any framing of the
+# same documents, and counts on disk.
+documents() {
+  seq 1 3000 | awk '{
+    printf "Line %d: the quick brown fox %d jumps over café; don'"'"'t!%s",
+        $1, $1 * $1 % 997, end }' end="$1"
+}
 documents '\n' | awk '{ printf "{\"id\": %d, \"text\": \"%s\"}\n", NR, $0 }' >corpus.jsonl
 documents '\n' >corpus.txt
 tr '\n' '\0' <corpus.txt >corpus.nul
@@ -23,20 +28,26 @@ for form in packed lines nul; do
 done
 
 # What it writes encodes: both forms give the same dataset.
-bpe-tokenize -q --input corpus.jsonl --output-prefix a --vocab-file one/vocab.json --merge-file one/merges.txt \
+bpe-tokenize -q --input corpus.jsonl --output-prefix a \
+  --vocab-file one/vocab.json --merge-file one/merges.txt \
   --tokenizer-type GPT2BPETokenizer --append-eod
 bpe-tokenize -q --input corpus.jsonl --output-prefix b --tokenizer-type HuggingFaceTokenizer \
   --tokenizer-model one/tokenizer.json --append-eod
 cmp a_text_document.bin b_text_document.bin
 
 # 100,000 distinct pieces in every worker's table: counts go to disk and stay exact.
-for round in 1 2 3 4 5 6 7 8; do seq 100000 200000 | tr '\n' ' ' | fold -w 70000; echo; done >numbers.txt
+for round in 1 2 3 4 5 6 7 8; do
+  seq 100000 200000 | tr '\n' ' ' | fold -w 70000
+  echo
+done >numbers.txt
 bpe-train -q --input-format lines --vocab-size 1000 --output memory --mem 1G numbers.txt
-bpe-train --input-format lines --vocab-size 1000 --output disk --mem 32M --workers 4 -v numbers.txt 2>log
+bpe-train --input-format lines --vocab-size 1000 --output disk --mem 32M --workers 4 -v \
+  numbers.txt 2>log
 cmp memory/tokenizer.json disk/tokenizer.json
 grep -c 'bytes of counts went to disk' log
 # Too many to learn from: the rarest are dropped, with a message.
-(cat numbers.txt; seq 300000 400000 | tr '\n' ' ') | bpe-train --input-format lines --vocab-size 1000 --output rare --mem 32M
+(cat numbers.txt; seq 300000 400000 | tr '\n' ' ') |
+  bpe-train --input-format lines --vocab-size 1000 --output rare --mem 32M
 
 # Nothing is replaced, and no partial file is left.
 bpe-train --input corpus.jsonl --output one; echo "status $?"

@@ -1,5 +1,5 @@
-# Bash completion: a dataset is offered by its prefix, which is what the tools take, with the folders on the way to others;
-# sub-commands come first on the line; files elsewhere.
+# Bash completion: a dataset is offered by its prefix, which is what the tools take, with the
+# folders on the way to others; sub-commands come first on the line; files elsewhere.
 . "$(dirname "$0")/prelude"
 mkdir in.sets "in.a folder"
 touch in.one.bin in.one.idx "in.a set.idx" in.two.bin in.text in.sets/deep.idx

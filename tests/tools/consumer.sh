@@ -1,5 +1,6 @@
-# Another project can use the installed libraries: find_package(gristmill) is all that it says, and the C++
-# standard comes with the targets; both libraries, one program that encodes, writes a dataset and reads it back.
+# Another project can use the installed libraries: find_package(gristmill) is all that it says, and
+# the C++ standard comes with the targets; both libraries, one program that encodes, writes a
+# dataset and reads it back.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 [ -f "$build/cmake_install.cmake" ] || { echo "skipped: no build that can be installed"; exit 77; }
@@ -35,12 +36,15 @@ int main(int, char** argv) {
   }
   const auto data = indexed::IndexedDataset::open("made");
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < data.sequence(0).size(); ++i) ids.push_back(static_cast<int32_t>(data.sequence(0)[i]));
+  for (int64_t i = 0; i < data.sequence(0).size(); ++i)
+    ids.push_back(static_cast<int32_t>(data.sequence(0)[i]));
   std::cout << tokenizer.decode(ids) << "\n";
 }
 END
 flags=
-case $(grep -h '^SANITIZE:' "$build/CMakeCache.txt") in *=?*) flags=-fsanitize=$(sed -n 's/^SANITIZE:[^=]*=//p' "$build/CMakeCache.txt") ;; esac
-cmake -S project -B out -DCMAKE_PREFIX_PATH="$PWD/installed" -DCMAKE_CXX_FLAGS="$flags" >log 2>&1 || cat log
+sanitizer=$(sed -n 's/^SANITIZE:[^=]*=//p' "$build/CMakeCache.txt")
+[ -z "$sanitizer" ] || flags=-fsanitize=$sanitizer
+cmake -S project -B out -DCMAKE_PREFIX_PATH="$PWD/installed" -DCMAKE_CXX_FLAGS="$flags" \
+  >log 2>&1 || cat log
 cmake --build out >log 2>&1 || cat log
 out/consumer "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt"

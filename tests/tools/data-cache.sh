@@ -2,16 +2,20 @@
 # and damaged ones are made again.
 set -u
 G=$GOLDEN/convert/gpt2
-for i in $(seq 80); do echo "{\"text\": \"the cat sat on the mat $i and the dog saw it\"}"; done >lines.jsonl
+for i in $(seq 80); do
+  echo "{\"text\": \"the cat sat on the mat $i and the dog saw it\"}"
+done >lines.jsonl
 for name in a b; do
-  bpe-tokenize --input lines.jsonl --output-prefix $name --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" \
-    --append-eod --quiet
+  bpe-tokenize --input lines.jsonl --output-prefix $name \
+    --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" --append-eod --quiet
 done 2>/dev/null
-data="--split 80,20,0 --seq-length 16 --seed 7 --train-iters 6 --global-batch-size 2 --eval-iters 1 --eval-interval 3"
+data="--split 80,20,0 --seq-length 16 --seed 7 --train-iters 6 --global-batch-size 2"
+data="$data --eval-iters 1 --eval-interval 3"
 data="$data --tokenizer-type GPT2BPETokenizer --vocab-file $G/vocab.json --merge-file $G/merges.txt"
 train() { # cache, then more; prints the losses
-  trainer $data --data-cache-path "$@" --num-layers 1 --hidden-size 16 --num-attention-heads 2 --micro-batch-size 2 \
-    --lr 1e-3 --log-interval 1 --device cpu | grep -oE 'lm loss: [0-9.E+-]+'
+  trainer $data --data-cache-path "$@" --num-layers 1 --hidden-size 16 --num-attention-heads 2 \
+    --micro-batch-size 2 --lr 1e-3 --log-interval 1 --device cpu |
+    grep -oE 'lm loss: [0-9.E+-]+'
 }
 for path in "a_text_document" "0.3 a_text_document 0.7 b_text_document"; do
   rm -rf ours theirs

@@ -1,9 +1,15 @@
-# make clean removes what Makefile.dist made in WORK and nothing else, whatever the folder is called.
+# make clean removes what Makefile.dist made in WORK and nothing else, whatever the
+# folder is called.
 . "$(dirname "$0")/dist_prelude"
-for program in wiki-extract json-extract bpe-tokenize merge-datasets; do ln -s "$(command -v $program)" bin/$program; done
+for program in wiki-extract json-extract bpe-tokenize merge-datasets; do
+  ln -s "$(command -v $program)" bin/$program
+done
 head -n 5 "$GOLDEN/tools/corpus.jsonl" >lines.jsonl
 sed '/<\/mediawiki>/q' "$GOLDEN/tools/wiki.xml" >dump.xml
-dist() { make -s -f "$dist" "${settings[@]}" "$@" 2>&1 | sed 's/.*\*\*\* //;/: clean\] Error 1$/d'; return "${PIPESTATUS[0]}"; }
+dist() {
+  make -s -f "$dist" "${settings[@]}" "$@" 2>&1 | sed 's/.*\*\*\* //;/: clean\] Error 1$/d'
+  return "${PIPESTATUS[0]}"
+}
 inputs=(INPUT="dump.xml lines.jsonl" WIKI_TEMPLATES=yes)
 
 echo "== of other people"
@@ -36,7 +42,8 @@ dist WORK=link clean; ls -A link/ && echo "a link stays, and the folder behind i
 ls lines.jsonl dump.xml my work
 
 echo "== ours beside theirs"
-mkdir -p shared/templates shared/text-mine; touch shared/templates/letter.xml shared/text-mine/a shared/.hidden shared/settings.mk
+mkdir -p shared/templates shared/text-mine
+touch shared/templates/letter.xml shared/text-mine/a shared/.hidden shared/settings.mk
 dist WORK=shared "${inputs[@]}" dataset >/dev/null
 echo mine >shared/run-0123456789abcdef
 mkdir shared/hf-0123456789ab.bak && echo a copy >shared/hf-0123456789ab.bak/a

@@ -2,7 +2,8 @@
 # clean run; it repeats only what it must; it reports what failed and why; make -j bounds its jobs.
 . "$(dirname "$0")/dist_prelude"
 mkdir log
-for program in wiki-extract json-extract bpe-tokenize merge-datasets; do # as they are, but slow, and counted
+# As they are, but slow, and counted.
+for program in wiki-extract json-extract bpe-tokenize merge-datasets; do
   cat >bin/$program <<END
 #!/usr/bin/env bash
 [ "\$1" != --version ] || exec $(command -v $program) --version
@@ -32,7 +33,8 @@ kill_all() { # make's group, and the groups of its jobs
 
 dist WORK=clean dataset >/dev/null && digest clean >clean.digest && sort runs | uniq -c && rm runs
 awk '$1 > most { most = $1 } END { print "at once: " most }' running
-touch mark && dist WORK=clean dataset >/dev/null && find clean -name '*.idx' -newer mark -o -name '*.jsonl' -newer mark
+touch mark && dist WORK=clean dataset >/dev/null &&
+  find clean -name '*.idx' -newer mark -o -name '*.jsonl' -newer mark
 
 for round in 1 2 3 4 5 6; do # make alone, make as a user ends it, make with all of its jobs
   setsid make -s -j3 -f "$dist" "${settings[@]}" "${inputs[@]}" WORK=work dataset >/dev/null 2>&1 &
@@ -45,28 +47,37 @@ for round in 1 2 3 4 5 6; do # make alone, make as a user ends it, make with all
   esac
   wait $group
 done 2>/dev/null
-dist WORK=work dataset >/dev/null && digest work | diff - clean.digest && echo "killed and run again: the same bytes"
-for _ in $(seq 200); do pgrep -f "$WORK/bin" >/dev/null || break; sleep 0.05; done # of a job that outlived make, its last act
+dist WORK=work dataset >/dev/null && digest work | diff - clean.digest &&
+  echo "killed and run again: the same bytes"
+# Of a job that outlived make, its last act.
+for _ in $(seq 200); do pgrep -f "$WORK/bin" >/dev/null || break; sleep 0.05; done
 find work -name '*.part' -o -name '*.tmp' -o -name '*.running' -o -name '*.failed'
 
 rm -f runs; settings[2]=TOKENIZE_FLAGS="--no-pad-vocab-size --empty-documents skip"
-dist WORK=work dataset >/dev/null && echo "another flag of the tokenizer:" && sort runs | uniq -c && rm runs
+dist WORK=work dataset >/dev/null && echo "another flag of the tokenizer:" &&
+  sort runs | uniq -c && rm runs
 settings[2]=TOKENIZE_FLAGS=--no-pad-vocab-size; touch -d 2001-01-01 lines.jsonl
-dist WORK=work dataset >/dev/null && echo "another time of one input:" && sort runs | uniq -c && rm runs
+dist WORK=work dataset >/dev/null && echo "another time of one input:" &&
+  sort runs | uniq -c && rm runs
 
 echo '{"text": 7}' >>lines.jsonl; rm errors
 run dist WORK=work dataset && status_of work | grep -c ' done '
 status_of work | awk '$2 != "done" { $3 = ""; print }'
 sed -i '$d' lines.jsonl
 run dist WORK=work dataset | sed 's/-[0-9a-f]\{12\}/-HASH/'
-SLOW=9 setsid make -s -f "$dist" "${settings[@]}" INPUT=dump.xml WORK=stopped dataset >/dev/null 2>&1 &
-for _ in $(seq 100); do [ -z "$(find stopped -name '*.running' -size +0 2>/dev/null)" ] || break; sleep 0.05; done
+SLOW=9 setsid make -s -f "$dist" "${settings[@]}" INPUT=dump.xml WORK=stopped dataset \
+  >/dev/null 2>&1 &
+for _ in $(seq 100); do
+  [ -z "$(find stopped -name '*.running' -size +0 2>/dev/null)" ] || break
+  sleep 0.05
+done
 status_of stopped | awk 'NR == 2 { print $1, $2 }'
 { kill_all $!; wait $!; } 2>/dev/null
 status_of stopped | awk 'NR == 2 { print $1, $2 }'
 
 touch hold # the index has its name, and its job still lives
-setsid make -s -f "$dist" "${settings[@]}" INPUT=lines.jsonl WORK=held SHARDS_PER_FILE=1 tokenize >/dev/null 2>&1 &
+setsid make -s -f "$dist" "${settings[@]}" INPUT=lines.jsonl WORK=held SHARDS_PER_FILE=1 \
+  tokenize >/dev/null 2>&1 &
 for _ in $(seq 200); do [ -z "$(find held -name '*.idx' 2>/dev/null)" ] || break; sleep 0.05; done
 { kill_all $!; wait $!; } 2>/dev/null
 rm hold

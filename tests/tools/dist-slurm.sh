@@ -1,9 +1,15 @@
-# Makefile.dist through SLURM, a real one of two nodes: killing a job, a node, and make, and running it again, ends in the
-# bytes of a clean run on one machine. Skipped where SLURM is not installed or does not start.
+# Makefile.dist through SLURM, a real one of two nodes: killing a job, a node, and make, and
+# running it again, ends in the bytes of a clean run on one machine. Skipped where SLURM is not
+# installed or does not start.
 . "$(dirname "$0")/dist_prelude"
 . "$(dirname "$0")/slurm_prelude"
-for program in wiki-extract bpe-tokenize merge-datasets; do # as they are, but none begins while there is a file "hold"
-  printf '#!/bin/sh\nwhile [ "$1" != --version ] && [ -e %s/hold ]; do sleep 0.1; done\nexec %s "$@"\n' "$WORK" "$(command -v $program)" >bin/$program
+# As they are, but none begins while there is a file "hold".
+for program in wiki-extract bpe-tokenize merge-datasets; do
+  {
+    echo '#!/bin/sh'
+    echo "while [ \"\$1\" != --version ] && [ -e $WORK/hold ]; do sleep 0.1; done"
+    echo "exec $(command -v $program) \"\$@\""
+  } >bin/$program
   chmod +x bin/$program
 done
 if [ -f "$SHARED/enwiki-sample.xml.bz2" ]; then
@@ -23,9 +29,11 @@ running() { # waits until that number of shards are being made, at most a minute
   echo "no $1 jobs run"
 }
 dist WORK=clean dataset >/dev/null && digest clean >clean.digest
-dist LAUNCH=slurm WORK=undisturbed dataset >/dev/null && digest undisturbed | diff - clean.digest && echo "SLURM: the same bytes"
+dist LAUNCH=slurm WORK=undisturbed dataset >/dev/null && digest undisturbed |
+  diff - clean.digest && echo "SLURM: the same bytes"
 
-# make is killed while its jobs run; run again it waits for them and goes on. Meanwhile a task is cancelled, and a node dies.
+# make is killed while its jobs run; run again it waits for them and goes on. Meanwhile a task is
+# cancelled, and a node dies.
 touch hold
 setsid make -s -f "$dist" "${settings[@]}" LAUNCH=slurm WORK=work dataset >/dev/null 2>&1 &
 running 4
@@ -37,7 +45,8 @@ make=$!
 scancel "$(squeue -h -r -t R -o '%F_%K' | head -n 1)"
 "$cluster" kill-node "$WORK/slurm" $((RANDOM % 2 + 1)) >&2
 rm hold
-wait $make && digest work | diff - clean.digest && echo "a task, a node and make killed: the same bytes"
+wait $make && digest work | diff - clean.digest &&
+  echo "a task, a node and make killed: the same bytes"
 find work -name '*.part' -o -name '*.tmp'
 status_of work | awk 'NR > 1 { print $1, $2 }' | sort | uniq -c
 

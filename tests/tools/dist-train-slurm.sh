@@ -16,14 +16,20 @@ mkdir -p "\$2" && touch "\$2/config.json"
 END
 chmod +x bin/trainer bin/megatron-to-hf
 head -n 20 "$GOLDEN/tools/corpus.jsonl" >lines.jsonl
-dist() { make -s -j2 -f "$dist" "${settings[@]}" INPUT=lines.jsonl POLL=0.3 LAUNCH=slurm "$@" 2>>errors; }
+dist() {
+  make -s -j2 -f "$dist" "${settings[@]}" INPUT=lines.jsonl POLL=0.3 LAUNCH=slurm "$@" 2>>errors
+}
 
 ls "$(dist WORK=work hf)" || cat errors
-echo "numbers of jobs: $(cut -d' ' -f1 started | sort -u | wc -l), restarts: $(cut -d' ' -f2 started | paste -sd' ')"
+jobs_and_restarts() {
+  echo "numbers of jobs: $(cut -d' ' -f1 started | sort -u | wc -l), restarts: $(
+    cut -d' ' -f2 started | paste -sd' ')"
+}
+jobs_and_restarts
 status_of work | awk '{ print $1, $2 }'
 rm started && touch never
 
 run dist WORK=short TRAIN_RESTARTS=1 model
-echo "numbers of jobs: $(cut -d' ' -f1 started | sort -u | wc -l), restarts: $(cut -d' ' -f2 started | paste -sd' ')"
+jobs_and_restarts
 status_of short | awk '$1 == "model" { $3 = ""; print }'
 squeue -h

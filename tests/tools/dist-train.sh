@@ -2,15 +2,21 @@
 # training that stops with status 75 continues by itself and ends in the bytes of an undisturbed
 # run; a second make does nothing; an outer make's jobserver bounds all jobs.
 . "$(dirname "$0")/dist_prelude"
-for program in wiki-extract bpe-train bpe-tokenize merge-datasets trainer megatron-to-hf; do # as they are, but counted
-  printf '#!/bin/sh\n[ "$1" = --version ] || echo %s >>%s/runs\nexec %s "$@"\n' $program "$WORK" "$(command -v $program)" >bin/$program
+# As they are, but counted.
+for program in wiki-extract bpe-train bpe-tokenize merge-datasets trainer megatron-to-hf; do
+  printf '#!/bin/sh\n[ "$1" = --version ] || echo %s >>%s/runs\nexec %s "$@"\n' \
+    $program "$WORK" "$(command -v $program)" >bin/$program
   chmod +x bin/$program
 done
 cp "$GOLDEN/tools/wiki.xml" dump.xml
 head -n 50 "$GOLDEN/tools/corpus.jsonl" >lines.jsonl
-model="--num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16
+model="--num-layers 1 --hidden-size 16 --num-attention-heads 2
+  --seq-length 16 --max-position-embeddings 16
   --micro-batch-size 2 --train-iters 6 --lr 1e-3 --split 100,0,0 --eval-iters 0 --save-interval 100"
-dist() { make -s -j2 -f "$dist" BIN="$WORK/bin" INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=2 VOCAB_SIZE=300 WORK=work "$@" 2>>errors; }
+dist() {
+  make -s -j2 -f "$dist" BIN="$WORK/bin" INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=2 \
+    VOCAB_SIZE=300 WORK=work "$@" 2>>errors
+}
 count() { sort runs 2>/dev/null | uniq -c; rm -f runs; }
 
 hf=$(dist TRAIN_FLAGS="$(echo $model)" hf) || cat errors
@@ -52,9 +58,12 @@ exit \$status
 END
 cat >outer.mk <<END
 all: one two
-one two: ; +@\$(MAKE) -s -f $dist ${settings[*]} INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=3 WORK=\$@ dataset
+one two: ; +@\$(MAKE) -s -f $dist ${settings[*]} INPUT="dump.xml lines.jsonl" \
+SHARDS_PER_FILE=3 WORK=\$@ dataset
 END
 make -s -j2 -f outer.mk >/dev/null 2>errors || cat errors
 grep -i jobserver errors
-echo "programs that saw more than two at once: $(awk '$1 > 2' counts | wc -l), that saw two: $([ -e met ] && echo some)"
-cmp one/dataset-*/corpus_text_document.bin two/dataset-*/corpus_text_document.bin && echo "both the same"
+echo "programs that saw more than two at once: $(awk '$1 > 2' counts | wc -l)," \
+  "that saw two: $([ -e met ] && echo some)"
+cmp one/dataset-*/corpus_text_document.bin two/dataset-*/corpus_text_document.bin &&
+  echo "both the same"

@@ -3,8 +3,9 @@
 . "$(dirname "$0")/prelude"
 evil=$'in.a\nmerge-datasets: all good\e[2K\xe2\x80\xae'
 echo "== a file that is not there"
-for tool in "json-extract -q -o x" "bpe-tokenize -q $VOCAB -o x --input" "merge-datasets -q --output-prefix x --input" \
-  "inspect-dataset quick" "shuffle-index -q --data-cache-path c --split 1,0,0 --seq-length 8 --samples 1,0,0 --data-path" \
+shuffle="shuffle-index -q --data-cache-path c --split 1,0,0 --seq-length 8 --samples 1,0,0"
+for tool in "json-extract -q -o x" "bpe-tokenize -q $VOCAB -o x --input" \
+  "merge-datasets -q --output-prefix x --input" "inspect-dataset quick" "$shuffle --data-path" \
   "wiki-extract -q -o x" "megatron-to-hf -o x -i" "hf-to-megatron -o x -i"; do
   run $tool "$evil" 2>&1 | head -2
 done
@@ -18,8 +19,9 @@ echo "== a tracker and a key"
 mkdir in.m
 printf '\e[31mno\nnumber' >in.m/latest_checkpointed_iteration.txt
 run megatron-to-hf -o x -i in.m
-run trainer --device cpu --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --micro-batch-size 1 \
-  --train-iters 1 --lr 1 --vocab-size 16 --eod-id 0 --data-path "in.d/$evil" --split 1,0,0 --load in.m 2>&1 | tail -2
+run trainer --device cpu --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 \
+  --micro-batch-size 1 --train-iters 1 --lr 1 --vocab-size 16 --eod-id 0 \
+  --data-path "in.d/$evil" --split 1,0,0 --load in.m 2>&1 | tail -2
 for kind in mkdir mkfifo; do
   mkdir -p in.t/iter_0000001
   rm -rf in.t/iter_0000001/meta.json

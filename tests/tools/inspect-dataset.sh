@@ -40,7 +40,8 @@ cp a.bin d.bin; rm d.manifest
 status inspect-dataset verify d --vocab-size 999
 status inspect-dataset verify d --vocab-size 1000 --eod-token 0
 status inspect-dataset verify d --eod-token 1
-cp plain.manifest d.manifest 2>/dev/null; cp a.idx d.idx; make-dataset e 3 3 3; cp e.manifest d.manifest
+cp plain.manifest d.manifest 2>/dev/null; cp a.idx d.idx
+make-dataset e 3 3 3; cp e.manifest d.manifest
 status inspect-dataset d
 echo '{' >d.manifest
 status inspect-dataset verify d
@@ -68,7 +69,8 @@ peek() { # NAME FLAG...
   inspect-dataset peek "$1" "${@:2}" 2>err; echo "status $?"; sed "s|$GOLDEN/||g; s/^/  /" err
 }
 printf '{"text": "the cat sat"}\n' >in.jsonl
-bpe-tokenize -q --input in.jsonl --output-prefix pair --append-eod --vocab-file "$V" --merge-file "$M"
+bpe-tokenize -q --input in.jsonl --output-prefix pair --append-eod \
+  --vocab-file "$V" --merge-file "$M"
 mkdir folder "model folder"
 cp "$V" folder/vocab.json; cp "$M" folder/merges.txt
 peek pair_text_document --vocab-file "$V" --merge-file "$M"
@@ -85,14 +87,18 @@ peek pair_text_document --vocab-file "$V" --merge-file "$M" --tiktoken-encoding 
 peek pair_text_document --tiktoken-encoding gpt2
 peek pair_text_document --tokenizer-model "model folder"
 peek pair_text_document --tokenizer-model none
-peek pair_text_document --vocab-file "$V" --merge-file "$M" --vocab-size 500 --tiktoken-pattern v1 --trust-remote-code
-bpe-tokenize -q --input in.jsonl --output-prefix whole --append-eod --tokenizer-model "$S/llama.json"
+peek pair_text_document --vocab-file "$V" --merge-file "$M" --vocab-size 500 \
+  --tiktoken-pattern v1 --trust-remote-code
+bpe-tokenize -q --input in.jsonl --output-prefix whole --append-eod \
+  --tokenizer-model "$S/llama.json"
 cp "$S/llama.json" "model folder/tokenizer.json"
 peek whole_text_document --vocab-file "$S/llama.json"
 peek whole_text_document --tokenizer-model "model folder"
-peek whole_text_document --tokenizer-model "$S/llama.json" --tiktoken-num-special-tokens 10 --null-tokenizer-eod-id 3
+peek whole_text_document --tokenizer-model "$S/llama.json" --tiktoken-num-special-tokens 10 \
+  --null-tokenizer-eod-id 3
 peek whole_text_document --tokenizer-model "$S/llama.json" --tiktoken-encoding gpt2
-bpe-tokenize -q --input in.jsonl --output-prefix spm --append-eod --tokenizer-model "$S/llama.model" \
+bpe-tokenize -q --input in.jsonl --output-prefix spm --append-eod \
+  --tokenizer-model "$S/llama.model" \
   --tokenizer-type SentencePieceTokenizer --legacy-tokenizer
 peek spm_text_document --tokenizer-model "$S/llama.model" --tokenizer-type SentencePieceTokenizer
 printf 'dGhl 0\n' >gpt2.tiktoken; cp gpt2.tiktoken own.tiktoken

@@ -1,4 +1,5 @@
-# What goes out: the named keys in the named order, least escapes, lists as lists, NUL-ended text, counts that add up.
+# What goes out: the named keys in the named order, least escapes, lists as lists, NUL-ended
+# text, counts that add up.
 . "$(dirname "$0")/prelude"
 cat >in.jsonl <<'END'
 {"id": 1, "title": "A \u00e9\ud83d\ude00\/\u0007\u007f", "text": "line\nend\ttab \"q\" \\ \u2028"}
@@ -8,7 +9,8 @@ cat >in.jsonl <<'END'
 {"title": "caf\u00c3\u00a9", "text": "  many   \r\n\r\n\n\n  blanks  "}
 END
 run json-extract --json-keys text title -- in.jsonl
-run json-extract --json-keys text title --dedup --min-chars 3 --max-chars 30 --repair-mojibake --whitespace collapse \
+run json-extract --json-keys text title --dedup --min-chars 3 --max-chars 30 \
+  --repair-mojibake --whitespace collapse \
   --control-chars space --normalize nfkc in.jsonl
 run json-extract --json-keys text title in.jsonl
 json-extract -q -0 --control-chars remove in.jsonl | od -c | head -n 20

@@ -6,4 +6,5 @@ for file in in.unix in.mixed; do
   run json-extract -q -o $file.out $file
   run bpe-tokenize -q -o $file $VOCAB $file
 done
-cmp in.unix.out in.mixed.out && cmp in.unix_text_document.bin in.mixed_text_document.bin && cmp in.unix_text_document.idx in.mixed_text_document.idx
+cmp in.unix.out in.mixed.out && cmp in.unix_text_document.bin in.mixed_text_document.bin &&
+  cmp in.unix_text_document.idx in.mixed_text_document.idx

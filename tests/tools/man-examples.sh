@@ -1,5 +1,6 @@
-# The examples of the man pages print what the pages say: blocks marked `console`, where a line with "$ " is a command and the
-# lines below it are its output, errors among it. Each page has a folder with a small vocabulary to itself.
+# The examples of the man pages print what the pages say: blocks marked `console`, where a line with
+# "$ " is a command and the lines below it are its output, errors among it. Each page has a folder
+# with a small vocabulary to itself.
 set -u
 pages=$GOLDEN/../../docs/man
 for page in "$pages"/*.1.md; do

@@ -10,10 +10,12 @@ echo "- a folder, its files, and a second run"
 try megatron-to-hf --input "$G/v3.pt" --output hf $vocab
 ls hf
 try megatron-to-hf --input "$G/v3.pt" --output hf $vocab
-try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify "the cat" --report report.json
+try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify "the cat" \
+  --report report.json
 grep -c '"equal": true' report.json
 echo "the cat in the hat" >text.txt
-try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify text.txt --report report.json
+try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify text.txt \
+  --report report.json
 grep '"text"' report.json
 echo "- every road gives the same weights"
 for c in v1.pt v2.pt norm.pt te.pt core.pt tp2pp2 virtual deepspeed; do
@@ -49,7 +51,11 @@ try megatron-to-hf --input "$G" --output y $vocab
 head -c 30000 "$G/v3.pt" >cut.pt
 try megatron-to-hf --input cut.pt --output y $vocab
 printf '\x80\x02cos\nsystem\nX\x0b\x00\x00\x00touch ownedq\x01\x85R.' >body
-{ printf '\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}X\x0d\x00\x00\x00little_endian\x88s.'; cat body; } >hostile.pt
+{
+  printf '\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.'
+  printf '\x80\x02}X\x0d\x00\x00\x00little_endian\x88s.'
+  cat body
+} >hostile.pt
 try megatron-to-hf --input hostile.pt --output y $vocab
 [ -e owned ] && echo "the file ran"
 ls y 2>/dev/null

@@ -1,4 +1,5 @@
-# merge-datasets: order, checks, refusals, many shards with few descriptors, and nothing left behind.
+# merge-datasets: order, checks, refusals, many shards with few descriptors, and
+# nothing left behind.
 set -u
 mkdir in
 for part in 1 2 10; do make-dataset in/part_${part} 50 40 $part; done
@@ -69,7 +70,8 @@ ls x.* .x.* none 2>/dev/null
 
 echo "== 300 shards with 24 descriptors"
 mkdir many
-for i in $(seq 300); do echo many/s$i; done | while read -r p; do make-dataset $p 3 5 ${p#many/s}; done
+for i in $(seq 300); do echo many/s$i; done |
+  while read -r p; do make-dataset $p 3 5 ${p#many/s}; done
 (ulimit -n 24; merge-datasets -q --input many --order natural --output-prefix merged)
 inspect-dataset verify merged
 inspect-dataset where merged --document 899
@@ -92,6 +94,7 @@ done
 inspect-dataset verify k
 
 echo "== a full disk"
-(trap '' XFSZ; ulimit -f 4; status merge-datasets --input in in in in --output-prefix full) 2>&1 | cat
+(trap '' XFSZ; ulimit -f 4; status merge-datasets --input in in in in --output-prefix full) 2>&1 |
+  cat
 ls full.* .full.* 2>/dev/null
 true

@@ -1,14 +1,17 @@
-# Near duplicates: who stays, who was dropped for whom, the same for any number of workers, any memory and any cut into files; what
-# cannot be read twice is refused.
+# Near duplicates: who stays, who was dropped for whom, the same for any number of workers, any
+# memory and any cut into files; what cannot be read twice is refused.
 . "$(dirname "$0")/prelude"
-long="the quick brown fox jumps over the lazy dog while seven wizards brew strong potions in a dark tower near the old river bank"
+long="the quick brown fox jumps over the lazy dog while seven wizards brew strong potions"
+long="$long in a dark tower near the old river bank"
 cat >in.1 <<EOF
 {"id":0,"text":"$long and nobody has ever seen them leave before the first light of the morning"}
 {"id":1,"text":"short text"}
-{"id":2,"text":"something else altogether, of which no other document in these files knows anything at all"}
+{"id":2,"text":"something else altogether, of which no other document in these files \
+knows anything at all"}
 EOF
 cat >in.2 <<EOF
-{"id":3,"text":"${long^^}, AND NOBODY has ever seen them leave before the first light of the morning!"}
+{"id":3,"text":"${long^^}, AND NOBODY has ever seen them leave before the first light \
+of the morning!"}
 {"id":4,"text":"short text"}
 
 {"id":5,"text":"$long and nobody has ever seen them leave before the first light of the mornings"}
@@ -27,7 +30,8 @@ cmp one five && cmp dropped.1 dropped.5 && cmp note.1 note.5 && echo same
 head -c 3000 in.corpus | head -n -1 >in.front
 tail -c +$(($(wc -c <in.front) + 1)) in.corpus >in.back
 zstd -q in.back -o in.packed
-near-dedup -q --on-error skip in.front in.packed 2>&1 | grep -v '^near-dedup' | cmp - one && echo "cut into files"
+near-dedup -q --on-error skip in.front in.packed 2>&1 | grep -v '^near-dedup' | cmp - one &&
+  echo "cut into files"
 rm one five dropped* note.*
 
 run near-dedup - <in.1

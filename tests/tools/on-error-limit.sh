@@ -6,4 +6,8 @@ run json-extract --on-error skip --max-errors 2 -q in.jsonl
 run json-extract --on-error skip --max-errors 30% -o out.jsonl in.jsonl
 run json-extract --on-error skip --max-errors 40% -q in.jsonl
 run json-extract --on-error skip --max-errors x -q in.jsonl
+run json-extract --on-error skip --max-errors 101% -q in.jsonl
+run json-extract --on-error skip --max-errors 1x% -q in.jsonl
+run json-extract --on-error skip --max-errors % -q in.jsonl
+run json-extract --on-error skip --max-errors 9% -q in.jsonl
 left

@@ -1,4 +1,5 @@
-# Bad records first, last and at chunk borders: skipped, counted by kind, the others in order for any number of workers.
+# Bad records first, last and at chunk borders: skipped, counted by kind, the others in order
+# for any number of workers.
 . "$(dirname "$0")/prelude"
 {
   echo 'no json'

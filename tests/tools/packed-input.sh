@@ -3,6 +3,7 @@
 . "$(dirname "$0")/prelude"
 lines=$GOLDEN/tools/lines.jsonl
 for end in "" .gz .bz2 .xz .zst; do
-  json-extract -q "$lines$end" | cmp - "$lines" && json-extract -q <"$lines$end" | cmp - "$lines" && echo "same$end"
+  json-extract -q "$lines$end" | cmp - "$lines" && json-extract -q <"$lines$end" |
+    cmp - "$lines" && echo "same$end"
   cat "$lines$end" "$lines$end" | json-extract -q | wc -l
 done

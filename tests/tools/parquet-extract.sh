@@ -1,17 +1,21 @@
-# Parquet and Arrow IPC files as pyarrow reads them (tests/reference/parquet_golden.py), whatever the workers; bad rows with file and
-# row; files that are damaged, cut short, or of another kind.
+# Parquet and Arrow IPC files as pyarrow reads them (tests/reference/parquet_golden.py), whatever
+# the workers; bad rows with file and row; files that are damaged, cut short, or of another kind.
 . "$(dirname "$0")/prelude"
-command -v parquet-extract >/dev/null || { echo "parquet-extract is not built: no Apache Arrow"; exit 77; }
+command -v parquet-extract >/dev/null ||
+  { echo "parquet-extract is not built: no Apache Arrow"; exit 77; }
 files=$GOLDEN/columns
 while IFS=$'\t' read -r file flags expected; do
   for workers in 1 3; do
-    parquet-extract -q -w $workers --memory 1M $flags "$files/$file" | cmp - "$files/$expected" || echo "differs: $file $flags"
+    parquet-extract -q -w $workers --memory 1M $flags "$files/$file" |
+      cmp - "$files/$expected" || echo "differs: $file $flags"
   done
 done <"$files/cases.tsv"
 echo "$(wc -l <"$files/cases.tsv") cases"
 
-parquet-extract -q -c text "$files"/zstd.parquet "$files"/stream.arrow "$files"/none.parquet >in.several
-cat "$files"/expected.00 "$files"/expected.00 "$files"/expected.00 | cmp - in.several && echo "several files, in order"
+parquet-extract -q -c text "$files"/zstd.parquet "$files"/stream.arrow "$files"/none.parquet \
+  >in.several
+cat "$files"/expected.00 "$files"/expected.00 "$files"/expected.00 | cmp - in.several &&
+  echo "several files, in order"
 
 cp "$files/bad.parquet" in.bad
 for workers in 1 3; do
@@ -36,7 +40,8 @@ run parquet-extract -q -o out -c text in.unfinished
 head -c 4000 "$files/stream.arrow" >in.torn
 run parquet-extract -q -c text in.torn 2>&1 >in.some | head -c 75 && echo
 # A page that says it has 1.9 GB.
-run parquet-extract -q -c doc.body -c doc.n --on-error skip "$(dirname "$GOLDEN")/fuzz/corpus/columns/huge-page" 2>&1 >in.some |
+run parquet-extract -q -c doc.body -c doc.n --on-error skip \
+  "$(dirname "$GOLDEN")/fuzz/corpus/columns/huge-page" 2>&1 >in.some |
   grep -o 'cannot be read as Parquet: [^0-9]*'
 printf '{"text":"a"}\n' >in.json
 run parquet-extract -c text in.json

@@ -16,20 +16,25 @@ for parts in 2 5; do
     prefixes+=("in.$parts.${k}_text_document")
   done
   cmp in.parts in.whole && echo "$parts parts are the whole"
-  awk -v lines="$lines" '{ gsub(",", ""); sum += $2 } END { print (sum == lines ? "as many documents" : "documents: " sum) }' in.notes
+  awk -v lines="$lines" '{ gsub(",", ""); sum += $2 }
+    END { print (sum == lines ? "as many documents" : "documents: " sum) }' in.notes
   rm in.notes
   merge-datasets -q --output-prefix in.merged --force "${prefixes[@]}"
-  cmp in.merged.bin in.tokens_text_document.bin && cmp in.merged.idx in.tokens_text_document.idx && echo same tokens
+  cmp in.merged.bin in.tokens_text_document.bin && cmp in.merged.idx in.tokens_text_document.idx &&
+    echo same tokens
 done
 # More parts than lines.
 head -n 5 "$corpus" >in.few
-for k in $(seq 12); do json-extract --range "$k/12" in.few; done 2>in.notes | cmp - <(json-extract -q in.few)
+for k in $(seq 12); do json-extract --range "$k/12" in.few; done 2>in.notes |
+  cmp - <(json-extract -q in.few)
 echo "$(grep -c '^json-extract: 0 documents' in.notes) empty parts"
-bpe-tokenize -q -o in.none $VOCAB --range 12/12 --input in.few && inspect-dataset in.none_text_document | grep documents
+bpe-tokenize -q -o in.none $VOCAB --range 12/12 --input in.few &&
+  inspect-dataset in.none_text_document | grep documents
 # The position of a bad record is that in the file.
 { cat in.1; printf '\r\n{"text": 5}\n'; cat in.1; } >in.bad
 run json-extract in.bad >in.out 2>in.err1
-for k in 1 2 3 4; do json-extract --range $k/4 in.bad >in.out; done 2>&1 | grep -v 'documents* in =' >in.err2
+for k in 1 2 3 4; do json-extract --range $k/4 in.bad >in.out; done 2>&1 |
+  grep -v 'documents* in =' >in.err2
 diff in.err1 in.err2 && echo same place
 gzip -k in.1
 run json-extract --range 2/2 in.1.gz

@@ -1,10 +1,11 @@
-# shuffle-index: files under Megatron's names (their bytes are held by indexed_test), repeated runs, wrong requests,
-# and --rewrite, whose bytes do not depend on the memory it may use.
+# shuffle-index: files under Megatron's names (their bytes are held by indexed_test), repeated runs,
+# wrong requests, and --rewrite, whose bytes do not depend on the memory it may use.
 set -u
 status() { "$@" 2>err; echo "status $?"; sed 's/^/  /' err; }
 make-dataset a 400 60 1
 make-dataset b 300 60 2
-run="--split 98,1,1 --seq-length 32 --train-iters 20 --global-batch-size 4 --eval-interval 10 --eval-iters 1 --seed 7"
+run="--split 98,1,1 --seq-length 32 --train-iters 20 --global-batch-size 4"
+run="$run --eval-interval 10 --eval-iters 1 --seed 7"
 tokenizer="--tokenizer-type NullTokenizer --vocab-size 1000 --null-tokenizer-pad-id -1"
 
 echo "== beside the dataset, and in a folder"
@@ -12,7 +13,8 @@ status shuffle-index --data-path a $run $tokenizer
 status shuffle-index --data-path a $run $tokenizer
 status shuffle-index --data-path 0.3 a 0.7 b $run $tokenizer --data-cache-path cache -v
 for f in cache/*.txt; do
-  [ "$(md5sum <"$f" | cut -c1-32)" = "$(basename "$f" | cut -c1-32)" ] || echo "$f: name is not its text's"
+  [ "$(md5sum <"$f" | cut -c1-32)" = "$(basename "$f" | cut -c1-32)" ] ||
+    echo "$f: name is not its text's"
 done
 shuffle-index --data-path a --split 1 --seq-length 8 --samples 10,0,0 --print-descriptions -q
 
@@ -30,14 +32,19 @@ cat old/*.dsc | head -9
 
 echo "== the releases of megatron-core: other names, the same arrays"
 shuffle-index -q --data-path a $run $tokenizer --data-cache-path core | sed -n 4p
-for tree in megatron-core-0.16 megatron-core-0.17 megatron-core-0.18 megatron-core-0.19 megatron-core-0.20; do
-  status shuffle-index --data-path a $run --tokenizer-type NullTokenizer --vocab-size 1000 --compat $tree --data-cache-path $tree |
+for release in 0.16 0.17 0.18 0.19 0.20; do
+  tree=megatron-core-$release
+  status shuffle-index --data-path a $run --tokenizer-type NullTokenizer --vocab-size 1000 \
+    --compat $tree --data-cache-path $tree |
     sed -n '4p; $p'
-  diff <(cd core && md5sum -- *.npy | cut -c1-32 | sort) <(cd $tree && md5sum -- *.npy | cut -c1-32 | sort) && echo "  equal arrays"
+  diff <(cd core && md5sum -- *.npy | cut -c1-32 | sort) \
+    <(cd $tree && md5sum -- *.npy | cut -c1-32 | sort) && echo "  equal arrays"
 done
 status shuffle-index --data-path a $run $tokenizer --compat megatron-core-0.17
-status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer --use-gigatoken true --compat megatron-core-0.19
-status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast
+status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer --use-gigatoken true \
+  --compat megatron-core-0.19
+status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer \
+  --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast
 status shuffle-index --data-path a $run --compat megatron-core-0.21
 
 echo "== words from files"
@@ -46,7 +53,8 @@ echo "0.3 a
 shuffle-index -q --data-args-path words $run $tokenizer --data-cache-path cache2
 diff <(ls cache) <(ls cache2) && echo equal
 echo '{"train": ["a", "b"], "valid": "b", "test": null}' >words.json
-status shuffle-index --per-split-data-args-path words.json --seq-length 32 --samples all,10,0 $tokenizer --data-cache-path cache3
+status shuffle-index --per-split-data-args-path words.json --seq-length 32 --samples all,10,0 \
+  $tokenizer --data-cache-path cache3
 
 echo "== wrong requests"
 status shuffle-index --data-path a $run --split 1,2,3,4

@@ -21,8 +21,10 @@ run wiki-extract --namespaces 0, x
 run hf-to-megatron --make-vocab-size-divisible-by 1048577 x y
 run hf-to-megatron --make-vocab-size-divisible-by 1048576 x
 # Datasets are named in one way.
-for first in '--data-path a' '--valid-data-path a' '--data-args-path a' '--per-split-data-args-path a'; do
-  for second in '--data-path b' '--train-data-path b' '--data-args-path b' '--per-split-data-args-path b'; do
+for first in '--data-path a' '--valid-data-path a' '--data-args-path a' \
+  '--per-split-data-args-path a'; do
+  for second in '--data-path b' '--train-data-path b' '--data-args-path b' \
+    '--per-split-data-args-path b'; do
     [ "${first%% *}" = "${second%% *}" ] || run shuffle-index $first $second --seq-length 8
   done
 done

@@ -93,6 +93,15 @@ TEST_F(EvaluationTest, IsForwardPassesOverTheNextSamples) {
     EXPECT_NEAR(losses("two").evaluations[i], losses("one").evaluations[i], 1e-6);
 }
 
+TEST_F(EvaluationTest, OfOneBatchIsItsLoss) {
+  const Ended one = still("one", {"--eval-iters", "1"});
+  ASSERT_EQ(one.status, 0) << one.err;
+  const Losses run = losses("one");
+  ASSERT_EQ(run.evaluations.size(), 4u);
+  for (const size_t i : {0u, 1u, 2u, 3u})
+    EXPECT_NEAR(run.evaluations[i], run.steps[i % 3], 1e-12) << "evaluation " << i;
+}
+
 TEST_F(EvaluationTest, IsDoneOnceWhereTheRunIsStoppedAtItsStep) {
   ASSERT_EQ(still("whole", {}).status, 0);
   int starts = 0;

@@ -40,6 +40,37 @@ TEST_F(ManyTest, EveryLayoutLearnsTheSame) {
   }
 }
 
+// Tokens 61 and 62 are nowhere in the data, and the first step's eight sequences have no more than
+// 64 different ones: an embedding that is only looked up has a gradient of zero in their rows. With
+// several ranks each element still counts once.
+TEST_F(ManyTest, ZerosOfTheGradientAreCountedOnce) {
+  const auto zeros = [&](const std::string& save, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--train-iters",
+                                      "3",
+                                      "--log-interval",
+                                      "1",
+                                      "--save",
+                                      save,
+                                      "--hidden-dropout",
+                                      "0",
+                                      "--attention-dropout",
+                                      "0",
+                                      "--log-num-zeros-in-grad",
+                                      "--untie-embeddings-and-output-weights"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    const size_t at = ended.out.find("num zeros: ");
+    return at == std::string::npos ? -1 : std::atoi(ended.out.c_str() + at + 11);
+  };
+  const int alone = zeros("one", {});
+  EXPECT_GE(alone, 2 * 32);
+  EXPECT_LT(alone, 64 * 32);
+  EXPECT_EQ(alone % 32, 0) << "whole rows";
+  EXPECT_EQ(zeros("two", {"--nproc-per-node", "2"}), alone);
+  EXPECT_EQ(zeros("shared", {"--nproc-per-node", "2", "--use-distributed-optimizer"}), alone);
+}
+
 TEST_F(ManyTest, MuonSharesWholeMatrices) {
   ASSERT_EQ(run(plain({"--metrics-file", "one", "--nproc-per-node", "1", "--optimizer", "muon",
                        "--muon-fp32-matmul-prec", "highest"}))

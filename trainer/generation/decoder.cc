@@ -129,10 +129,12 @@ std::vector<float> Decoder::append(std::span<const int32_t> tokens) {
   if (length_ + count > max_length_) {
     throw ShapeError(text(length_ + count) + " tokens, room for " + text(max_length_));
   }
-  for (int64_t begin = 0; begin < count; begin += kChunk) {
-    forward(tokens.subspan(static_cast<size_t>(begin),
-                           static_cast<size_t>(std::min(kChunk, count - begin))));
+  int64_t size = 0;
+  for (int64_t begin = 0; begin < count; begin += size) {
+    size = chunk_size(count - begin);
+    forward(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(size)));
   }
+  score(size - 1);
   std::vector<std::byte> host(static_cast<size_t>(buffers_.logits.bytes()));
   ops_.download(host.data(), buffers_.logits);
   ops_.wait(ops_.mark());
@@ -149,9 +151,17 @@ std::vector<float> Decoder::append(std::span<const int32_t> tokens) {
   return logits;
 }
 
-// One pass over at most kChunk tokens; the scores after the last one are left in logits.
+// How many of `count` tokens the next pass takes. None takes up to three of a longer text: few rows
+// are multiplied in another order than more, and no score may depend on where a text is cut.
+int64_t Decoder::chunk_size(int64_t count) {
+  constexpr int64_t kFewRows = 3;
+  const int64_t rest = count - kChunk;
+  return rest <= 0 ? count : rest <= kFewRows ? kChunk - kFewRows : kChunk;
+}
+
+// One pass over at most kChunk tokens. The last block's output is x + branch.
 void Decoder::forward(std::span<const int32_t> tokens) {
-  const int64_t count = static_cast<int64_t>(tokens.size()), last_layer = spec_.num_layers;
+  const int64_t count = static_cast<int64_t>(tokens.size());
   std::vector<int32_t> positions(tokens.size());
   for (size_t i = 0; i < positions.size(); ++i) {
     positions[i] = static_cast<int32_t>(length_ + spec_.position_offset) + static_cast<int32_t>(i);
@@ -162,11 +172,7 @@ void Decoder::forward(std::span<const int32_t> tokens) {
   ops_.upload(position_rows, positions.data());
   ops_.wait(ops_.mark());  // Both host arrays are destroyed at the end of this function.
   embed(count);
-  for (int64_t layer = 0; layer < last_layer; ++layer) block(layer, count, layer > 0);
-  const Tensor x = buffers_.x.slice(count - 1, 1), branch = buffers_.branch.slice(count - 1, 1);
-  const Tensor y = buffers_.last.slice(0, 1);
-  norm(last_layer, Role::final_norm_weight, Role::final_norm_bias, x, branch, y);
-  score(y.view({1, spec_.hidden_size}));
+  for (int64_t layer = 0; layer < spec_.num_layers; ++layer) block(layer, count, layer > 0);
   length_ += count;
 }
 
@@ -200,9 +206,12 @@ void Decoder::embed(int64_t count) {
   project(x, words, weight(-1, Role::project_in), x);
 }
 
-// Logits of one row of the final norm's output.
-void Decoder::score(const Tensor& y) {
+// Logits of one row of the last block's output.
+void Decoder::score(int64_t row) {
   const int64_t last = spec_.num_layers;
+  norm(last, Role::final_norm_weight, Role::final_norm_bias, buffers_.x.slice(row, 1),
+       buffers_.branch.slice(row, 1), buffers_.last.slice(0, 1));
+  const Tensor y = buffers_.last.slice(0, 1).view({1, spec_.hidden_size});
   const Tensor table =
       spec_.tied_embeddings ? weight(-1, Role::word_embeddings) : weight(last, Role::output_layer);
   if (spec_.projects_embeddings())

@@ -24,7 +24,8 @@ struct DecoderModel {
   /// For the constructor of a decoder that computes in fp32 on a CPU: where it stores a parameter.
   /// That is in the mapped file, if the numbers there already have the model's form (then this
   /// object must outlive the decoder), otherwise in the decoder's own memory. bf16 matrices stay
-  /// bf16. No score depends on the choice.
+  /// bf16. No score of up to three tokens depends on the choice, and with AMX the last bits of more
+  /// do (ops/cpu/amx_gemm.h).
   std::function<WeightPlace(const LocalParam&)> place;
   /// Fills a Decoder's parameters and verifies all checksums that exist. Errors:
   /// indexed::FormatError naming file, tensor and reason.

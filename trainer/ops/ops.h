@@ -52,13 +52,6 @@ using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.
 using AnyCall = Operations::Pointers;
 
-inline AnyCall call_of(const AnyArgs& args) noexcept {
-  return std::visit([](const auto& a) { return AnyCall(&a); }, args);
-}
-inline Cost cost(const AnyArgs& args) {
-  return std::visit([](const auto& a) { return a.cost(); }, args);
-}
-
 /// Operations on tensors of one device. Errors of every operation: ShapeError from the shared
 /// checks before anything is queued; DeviceError when the device refuses. One thread at a time may
 /// call an Ops, unless stated otherwise.
@@ -69,7 +62,7 @@ class Ops {
   /// Checks one operation and queues it: `ops.run(LinearForward{.y = y, .x = x, .weight = w})`.
   template <Operation Args>
   void run(const Args& args) {
-    run_call(AnyCall(&args));
+    run_call(AnyCall(std::in_place_type<const Args*>, &args));
   }
 
   // --- the device and its memory -----------------------------------------------------------------
@@ -96,7 +89,7 @@ class Ops {
   /// Scratch bytes that this backend wants for one call; may build and keep plans. Pointers in args
   /// are not followed. set_workspace gets the largest size of all calls of a step; operations of
   /// one stream share it.
-  int64_t workspace_bytes(const AnyArgs& args) { return scratch_of(call_of(args)); }
+  int64_t workspace_bytes(const AnyArgs& args);
   /// Sets the scratch memory; the Ops uses it until it is destroyed or another is set.
   virtual void set_workspace(Tensor workspace) { static_cast<void>(workspace); }
   /// Chooses algorithms for these calls by timing them on temporary memory, so that the first step

@@ -388,7 +388,10 @@ void Calibration::add_fp8_products() {
                   k = gradient ? shape.rows : shape.inputs;
     if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
     if (!takes(8.0 * static_cast<double>(m * n) + 4.0 * static_cast<double>(k * (m + n)))) return;
-    items_.push_back({.make = [=, this](Operands& memory) -> std::function<void()> {
+    const double operands =
+        static_cast<double>(k * (m + n)) + (gradient ? 8.0 : 2.0) * static_cast<double>(m * n);
+    items_.push_back({.bytes = operands,
+                      .make = [=, this](Operands& memory) -> std::function<void()> {
                         const Tensor scale = memory.filled(DType::f32, {ops::kScaleSize}, 1);
                         const auto quantized = [&](int64_t rows) {
                           const Tensor values = memory.take(plan_.dtype, {rows, k}),

@@ -54,9 +54,9 @@ std::vector<Layout> with_schedules(const Layout& layout, int64_t num_layers, con
   return out;
 }
 
-/// Whether weights may be gathered as FP8, which changes no bit.
+/// Whether weights may be gathered as FP8. Only where the command says so, until a GPU has run it.
 bool may_gather_fp8(const TrainConfig& config) {
-  return !config.fp8_format.empty() && config.fp8_recipe != "rowwise";
+  return config.fp8_param_gather && !config.fp8_format.empty() && config.fp8_recipe != "rowwise";
 }
 
 /// Adds the ways to share among data-parallel ranks.

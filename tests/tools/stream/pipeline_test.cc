@@ -161,6 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, Ordered, testing::Values(1, 2, 5));
 
 TEST(Threads, AreBounded) {
   EXPECT_EQ(threads_for(1), 1);
+  EXPECT_EQ(4 * threads_for(0), threads_for(1000000)) << "0 is one for each processor";
   EXPECT_GE(threads_for(1000000), 4);
   EXPECT_LT(threads_for(1000000), 1000000);
 }

@@ -160,6 +160,22 @@ TEST(FlagTable, EffectiveConfigReadsBackToItself) {
   EXPECT_FALSE(copy.bias_gelu_fusion);
 }
 
+// What is kept with a checkpoint and compared between ranks: every flag with a value, and no other.
+TEST(FlagTable, ValuesAreOfTheFlagsThatHaveSome) {
+  TrainConfig config = small_config();
+  config.data_path = {"0.3", "a", "0.7", "b"};
+  config.seq_length = 24;
+  const std::map<std::string, cli::Values> values = flag_values(config);
+  EXPECT_EQ(values.at("seq-length"), (cli::Values{"24"}));
+  EXPECT_EQ(values.at("data-path"), (cli::Values{"0.3", "a", "0.7", "b"}));
+  EXPECT_FALSE(values.contains("load"));
+  for (const auto& [name, of] : values) EXPECT_FALSE(of.empty()) << name;
+  TrainConfig copy;
+  for (const cli::Row& row : cli::bind_rows(flag_table(), copy))
+    if (const auto at = values.find(std::string(row.name)); at != values.end()) row.set(at->second);
+  EXPECT_EQ(flag_values(copy), values);
+}
+
 TEST(Derive, AccumulationOfDeepspeedCountsDataParallelRanks) {
   TrainConfig config = small_config();
   config.gradient_accumulation_steps = 3;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/engine/engine.h"
+#include "trainer/model/fp8.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/philox.h"
 
@@ -238,6 +239,31 @@ TEST(Fp8Model, RecipesAndTheirOptionsDiffer) {
   }
   for (size_t i = 0; i < exact.size(); ++i)
     for (size_t j = 0; j < i; ++j) EXPECT_NE(exact[i].losses, exact[j].losses) << i << " " << j;
+}
+
+// The scale of every operand of every linear of every layer follows its own largest value.
+TEST(Fp8Model, EveryScaleFollowsItsOwnTensor) {
+  ops::cpu::CpuOps ops(1);
+  Fp8Options options = fp8(Format::hybrid, Recipe::delayed);
+  options.history_length = 2;
+  Fp8 scales(options, small("gpt2"));
+  const int64_t n = scales.tensors();
+  ASSERT_EQ(n, 3 * 4 * kLayers);
+  const auto rows = static_cast<size_t>(n);
+  std::vector<float> scale(4 * rows), amax(rows), history(2 * rows);
+  for (size_t i = 0; i < rows; ++i) amax[i] = std::ldexp(1.0f, static_cast<int>(i % 12) - 6);
+  const std::vector<float> seen = amax;
+  const auto tensor = [](std::vector<float>& values, int64_t count, int64_t columns) {
+    return ops::Tensor(values.data(), ops::DType::f32, ops::Device::cpu, {count, columns});
+  };
+  scales.place(tensor(scale, n, 4), tensor(amax, n, 1).flat(), tensor(history, n, 2));
+  scales.update(ops, *solo_groups().world);
+  for (size_t i = 0; i < rows; ++i) {
+    const bool gradient = i >= rows / 3 * 2;
+    EXPECT_EQ(history[2 * i], seen[i]) << i;
+    EXPECT_EQ(scale[4 * i + ops::kScaleFactor], (gradient ? 57344.0f : 448.0f) / seen[i]) << i;
+    EXPECT_EQ(amax[i], 0) << i;
+  }
 }
 
 TEST(Fp8Model, MemoryPlanIsExact) {

@@ -323,6 +323,34 @@ TEST_F(LayerOps, HeadNormForwardAndBackward) {
   }
 }
 
+// Sums are kept in scratch memory, which an earlier and larger call leaves as it likes.
+TEST_F(LayerOps, SumsOfHeadsDependOnNoCallBefore) {
+  constexpr int64_t kD = 4, kRow = 3 * kD;
+  const auto sums = [&](cpu::CpuOps& on, int64_t rows) {
+    const Tensor weight = heap.floats({kD}, Values(kD, 1.0)), dq = heap.empty({kD}),
+                 dk = heap.empty({kD});
+    const HeadNorm heads{.norm = Norm::rmsnorm,
+                         .num_attention_heads = 1,
+                         .num_query_groups = 1,
+                         .x = heap.floats({rows, 1, kRow}, random_values(rows * kRow, 3)),
+                         .mean = {},
+                         .rstd = heap.floats({rows, 1, 2}, Values(size_t(rows * 2), 0.5)),
+                         .q_weight = weight,
+                         .k_weight = weight};
+    const Tensor dy = heap.floats({rows, 1, kRow}, random_values(rows * kRow, 4));
+    on.run(HeadNormBackward{
+        .heads = heads, .dx = dy, .dy = dy, .dq_weight = dq, .dk_weight = dk, .accumulate = false});
+    Values out = read(dq);
+    for (const double value : read(dk)) out.push_back(value);
+    return out;
+  };
+  for (const int64_t rows : {1, 62, 63, 64, 65, 127, 128}) {
+    cpu::CpuOps fresh(1), used(1);
+    sums(used, 512);
+    EXPECT_EQ(sums(used, rows), sums(fresh, rows)) << rows;
+  }
+}
+
 TEST_F(LayerOps, WideRowsAreDroppedByOneLaw) {
   // 1100 columns: more than the piece that the fused loop works on.
   constexpr int64_t kH = 1100;

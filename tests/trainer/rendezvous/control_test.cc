@@ -452,5 +452,23 @@ TEST_F(ControlTest, ARanksOwnErrorReachesAll) {
   for (const Told& t : told) EXPECT_EQ(t.status, 1);
 }
 
+// Whatever the last system call before has left in errno.
+TEST(FrameStreams, AWaitForNobodyEndsInTime) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  FrameStream here((Socket(ends[0]))), there((Socket(ends[1])));
+  errno = EINTR;
+  EXPECT_FALSE(here.wait(Clock::now() + std::chrono::milliseconds(20), 100).has_value());
+  EXPECT_FALSE(here.over());
+  ASSERT_TRUE(there.send(FrameKind::set, "a word"));
+  errno = EINTR;
+  const std::optional<Frame> came = here.wait(Clock::now() + std::chrono::seconds(10), 100);
+  ASSERT_TRUE(came.has_value());
+  EXPECT_EQ(came->payload, "a word");
+  there.close();
+  EXPECT_FALSE(here.wait(Clock::now() + std::chrono::seconds(10), 100).has_value());
+  EXPECT_TRUE(here.over());
+}
+
 }  // namespace
 }  // namespace rendezvous

@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "tools/cli/exit_status.h"
 #include "trainer/session/job.h"
@@ -24,11 +28,25 @@ int number(const char* name) {
   return text == nullptr ? -1 : std::atoi(text);
 }
 
+constexpr int kSleeps = 1000;  ///< A rank that only a signal ends, within a minute.
+
+/// Whether the ranks of a host alone have a place to meet: a port of this host, open at rank 0.
+bool has_a_place() {
+  const char* address = std::getenv("GRISTMILL_ADDRESS");
+  const bool listens = fcntl(number("GRISTMILL_LISTENER"), F_GETFD) >= 0;
+  return address != nullptr && address == std::string("127.0.0.1") &&
+         number("GRISTMILL_PORT") > 0 && (number("GRISTMILL_RANK") > 0 || listens);
+}
+
 // Run as a rank alone. In a start of FAKE_WORLD ranks that of device FAKE_DEVICE ends with
 // FAKE_STATUS, or by signal -FAKE_STATUS, and the others end with FAKE_OTHERS; fewer are well.
 TEST(FakeRank, DISABLED_Ends) {
+  if (number("GRISTMILL_NODES") == 1 && !has_a_place()) _exit(exit_status::kUsage);
   if (number("GRISTMILL_WORLD_SIZE") != number("FAKE_WORLD")) _exit(exit_status::kComplete);
-  if (number("GRISTMILL_DEVICE") != number("FAKE_DEVICE")) _exit(number("FAKE_OTHERS"));
+  if (number("GRISTMILL_DEVICE") != number("FAKE_DEVICE")) {
+    if (number("FAKE_OTHERS") == kSleeps) std::this_thread::sleep_for(std::chrono::minutes(1));
+    _exit(number("FAKE_OTHERS"));
+  }
   if (number("FAKE_STATUS") < 0) std::raise(-number("FAKE_STATUS"));
   _exit(number("FAKE_STATUS"));
 }
@@ -44,7 +62,7 @@ Outcome launch(int status, int others, const LauncherOptions& given) {
   LauncherOptions options = given;
   const int hosts = options.host.world_size;
   options.processes = 3;
-  options.grace = std::chrono::minutes(5);
+  if (others != kSleeps) options.grace = std::chrono::minutes(5);
   options.words = {"rank", "--gtest_also_run_disabled_tests", "--gtest_filter=FakeRank.*"};
   options.fitting = [](int ranks) { return ranks; };
   if (!options.iteration) options.iteration = [] { return 0; };
@@ -190,6 +208,16 @@ TEST(Launcher, AKillAfterTheEndOfARunOnSeveralHostsRestartsNothing) {
   EXPECT_EQ(launch(-SIGKILL, exit_status::kComplete, options).status, exit_status::kComplete);
   options.host = {};
   EXPECT_EQ(launch(-SIGKILL, exit_status::kComplete, options).status, exit_status::kResumable);
+}
+
+// Ranks that do not hear of a lost one are ended after a while.
+TEST(Launcher, RanksThatHangAfterALossAreEnded) {
+  for (const int status : {-SIGKILL, int{exit_status::kAtFault}, int{exit_status::kFailed}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Outcome run = launch(status, kSleeps, {.grace = std::chrono::milliseconds(50)});
+    EXPECT_NE(run.status, exit_status::kComplete) << status;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << status;
+  }
 }
 
 TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tools/cli/fields.h"
 #include "trainer/ops/cpu/cpu_ops.h"
@@ -52,16 +53,19 @@ TEST(LayoutSearchTest, FindsWhatBruteForceFinds) {
     int64_t layers, hidden, world, samples;
     double memory;
   };
-  for (const Case& c :
-       {Case{4, 512, 1, 16, 0}, Case{6, 1024, 4, 8, 0}, Case{12, 2048, 4, 8, 9},
-        Case{8, 2048, 4, 32, 6}, Case{12, 2048, 2, 6, 9}, Case{7, 4096, 4, 8, 20}}) {
+  for (const Case& c : {Case{4, 512, 1, 16, 0}, Case{6, 1024, 4, 8, 0}, Case{12, 2048, 4, 8, 9},
+                        Case{8, 2048, 4, 32, 6}, Case{12, 2048, 2, 6, 9}, Case{7, 4096, 4, 8, 20},
+                        Case{8, 2048, 1, 1024, 9.5}}) {
     SearchTask t = task(c.layers, c.hidden, c.world, c.samples, c.memory);
+    const bool on_host = c.samples == 1024;  // recomputing fits too, and takes longer.
+    if (on_host) t.top = 1;
     const SearchResult found = search_layouts(t), all = search_all(t);
     ASSERT_FALSE(all.best.empty()) << c.layers << " layers of " << c.hidden;
     expect_same(found, all);
     EXPECT_LE(found.costed, all.costed);
     EXPECT_EQ(all.slower_by_bound, 0);
     EXPECT_EQ(found.enumerated, all.enumerated);
+    EXPECT_EQ(found.best.front().layout.cpu_offload, on_host);
   }
 }
 
@@ -104,6 +108,56 @@ TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
               testing::ContainsRegex("needs [0-9.]+ GiB of 18.0 GiB; with --.*[a-z0-9] it fits"));
 }
 
+/// Everything that recomputation may be, for one layout.
+std::vector<Layout> recomputed(const Layout& layout, int64_t layers) {
+  std::vector<Layout> out = {layout};
+  const auto add = [&](Layout::Recompute kind, int64_t count) {
+    out.push_back(layout);
+    out.back().recompute = kind;
+    out.back().recompute_layers = count;
+  };
+  add(Layout::Recompute::selective, 1);
+  for (int64_t i = 1; i < layers; ++i) add(Layout::Recompute::block, i);
+  for (const int64_t together : {1, 2, 4, 8}) add(Layout::Recompute::full, together);
+  return out;
+}
+
+// Where only recomputation is open, with exactly the memory of each way to recompute: the fastest
+// that fits is found.
+TEST(LayoutSearchTest, RecomputesNoMoreThanMemoryNeeds) {
+  constexpr int64_t kLayers = 24;
+  SearchTask t = task(kLayers, 512, 1, 32);
+  t.given = {"micro-batch-size", "cpu-offload"};
+  t.config.micro_batch_size = 32;
+  t.top = 1;
+  t.threads = 1;
+  const Layout plain{.micro_batch_size = 32, .bf16 = true};
+  std::vector<Choice> all;
+  for (const Layout& layout : recomputed(plain, kLayers)) {
+    const PlannedRun run = planned_run(t, layout);
+    CardTimes times(t.card, false);
+    all.push_back({.layout = layout,
+                   .bytes = bytes_taken(run, t.card, true),
+                   .report = report_of(estimate_step(run, t.cluster, t.card, times), run, t.cluster,
+                                       t.card)});
+  }
+  std::set<Layout::Recompute> kinds;
+  for (const Choice& exact : all) {
+    t.card.memory_gib = static_cast<double>(exact.bytes) / (int64_t{1} << 30);
+    const Choice* fastest = nullptr;
+    for (const Choice& c : all)
+      if (c.bytes <= room_of(t.card) &&
+          (fastest == nullptr || c.report.seconds < fastest->report.seconds))
+        fastest = &c;
+    const SearchResult found = search_layouts(t);
+    ASSERT_EQ(found.best.size(), 1u) << describe(exact.layout);
+    EXPECT_LE(found.best.front().report.seconds, fastest->report.seconds * (1 + 1e-9))
+        << describe(found.best.front().layout) << " instead of " << describe(fastest->layout);
+    kinds.insert(found.best.front().layout.recompute);
+  }
+  EXPECT_GE(kinds.size(), 3u);
+}
+
 // What a command sets is not changed.
 TEST(LayoutSearchTest, FlagsOfTheCommandStay) {
   SearchTask t = task(8, 1024, 4, 16);
@@ -127,33 +181,40 @@ TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
   const SearchResult result = search_layouts(t);
   EXPECT_TRUE(result.refusals.contains(
       "--tensor-model-parallel-size 4 does not divide --num-attention-heads 6"));
+  // The only layout there is.
+  t = task(6, 1024, 1, 1);
+  t.config.num_attention_heads = 5;
+  EXPECT_THAT([&] { search_layouts(t); },
+              testing::ThrowsMessage<cli::UsageError>(
+                  "--num-attention-heads 5 does not divide --hidden-size 1024"));
   t = task(6, 1024, 4, 2);
   t.given = {"micro-batch-size"};
   t.config.micro_batch_size = 3;
   EXPECT_THROW(search_layouts(t), cli::UsageError);
 }
 
-// It changes no bit, and takes less memory and fewer bytes: layouts have it wherever they can.
+// Where the command says so, and there is anything to gather; it takes less memory.
 TEST(LayoutSearchTest, WeightsInFp8AreGatheredAsSuch) {
   SearchTask t = task(8, 1024, 8, 32);
-  t.given = {"bf16", "fp8-format", "zero-stage"};
+  t.given = {"bf16", "fp8-format"};
   t.config.bf16 = true;
   t.config.fp8_format = "hybrid";
-  for (const int zero : {0, 1}) {
-    t.config.zero_stage = zero;
-    const SearchResult result = search_layouts(t);
-    ASSERT_FALSE(result.best.empty());
-    for (const Choice& c : result.best) {
-      const bool gathers = zero > 0 && c.layout.data > 1;
-      EXPECT_EQ(planned_run(t, c.layout).options.fp8.param_gather, gathers) << describe(c.layout);
-      if (!gathers) continue;
-      Layout without = c.layout;
-      without.fp8_param_gather = false;
-      EXPECT_LT(c.bytes, bytes_taken(planned_run(t, without), t.card, true));
-    }
+  for (const Choice& c : search_layouts(t).best)
+    EXPECT_FALSE(planned_run(t, c.layout).options.fp8.param_gather) << describe(c.layout);
+  t.given = {"bf16", "fp8-format", "fp8-param-gather", "zero-stage"};
+  t.config.zero_stage = 1;
+  SearchTask without = t;
+  t.config.fp8_param_gather = true;
+  int64_t gathering = 0;
+  for (const Choice& c : search_layouts(t).best) {
+    if (c.layout.data == 1) continue;
+    EXPECT_TRUE(planned_run(t, c.layout).options.fp8.param_gather) << describe(c.layout);
+    Layout plain = c.layout;
+    plain.fp8_param_gather = false;
+    EXPECT_LT(c.bytes, bytes_taken(planned_run(without, plain), t.card, true));
+    ++gathering;
   }
-  t.config.fp8_recipe = "rowwise";
-  for (const Choice& c : search_layouts(t).best) EXPECT_FALSE(c.layout.fp8_param_gather);
+  EXPECT_GT(gathering, 0);
 }
 
 // The flags of a layout, parsed again, give the layout.
@@ -163,7 +224,9 @@ TEST(LayoutTest, WordsSayWhatApplySets) {
   const LayoutSpace space{
       .world_size = 8, .local_size = 4, .num_layers = 8, .most_samples = 32, .bf16 = true};
   int64_t compared = 0;
-  for (Layout layout : enumerate_layouts(space, t.config, {})) {
+  TrainConfig may_gather = t.config;
+  may_gather.fp8_param_gather = true;
+  for (Layout layout : enumerate_layouts(space, may_gather, {})) {
     layout.recompute = static_cast<Layout::Recompute>(compared % 4);
     layout.cpu_offload = compared % 5 == 0;
     TrainConfig applied = t.config, read = t.config;
@@ -196,7 +259,8 @@ TEST(CalibrationTest, MeasuresADevice) {
                              .carrier_width = 64,
                              .most_rows = 1024,
                              .most_width = 256,
-                             .most_bytes = 20 << 20};
+                             .most_bytes = 20 << 20,
+                             .beyond_caches = false};
   calibrate(ops, plan, card);
   EXPECT_EQ(card.products.size(), 12u);
   ASSERT_EQ(card.attention.size(), 1u);

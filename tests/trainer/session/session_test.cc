@@ -18,13 +18,13 @@
 
 #include "convert/hf_folder.h"
 #include "convert/trainer_source.h"
-#include "libindexed/format.h"
 #include "trainer/generation/decoder.h"
 #include "trainer/generation/decoder_weights.h"
 #include "trainer/generation/sampling.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/interval_clock.h"
+#include "trainer/session/memory_start.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/session/stop.h"
 #include "trainer/session/vocabulary.h"
@@ -99,6 +99,31 @@ TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
     EXPECT_TRUE(std::ranges::equal(a.bytes, b.bytes)) << a.group << " " << a.name;
   }
   fs::remove_all(folder);
+}
+
+// What the start says a checkpoint takes is what its tensors take: weights in the model's dtype,
+// main weights beside those of 16 bits, and the optimizer's state in the dtype that it is kept in.
+TEST(Snapshot, HasTheBytesThatTheStartSays) {
+  ops::cpu::CpuOps ops(1);
+  const ModelSpec spec = small_spec("llama");
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+    for (const DType moments : {DType::f32, DType::bf16}) {
+      EngineOptions options = small_options();
+      options.optimizer = kind;
+      options.moment_dtype = moments;
+      Engine engine(spec, options, ops);
+      engine.initialise();
+      for (const bool optimizer : {true, false}) {
+        Snapshot snapshot(engine, optimizer, false);
+        snapshot.take();
+        size_t bytes = 0;
+        for (const ShardSource& shard : snapshot.shards()) bytes += shard.bytes.size();
+        EXPECT_GT(bytes, 4 * 20'000u);
+        EXPECT_EQ(checkpoint_bytes(spec, options, optimizer), static_cast<int64_t>(bytes))
+            << static_cast<int>(kind) << " " << ops::name(moments);
+      }
+    }
+  }
 }
 
 TEST(LocalPieces, AGateAndItsUpAreTwoBoxes) {
@@ -198,84 +223,6 @@ INSTANTIATE_TEST_SUITE_P(Families, FolderDecoderTest,
                                          "llama_biases", "llama_linear", "mistral", "qwen2",
                                          "qwen3"));
 
-// Weights in bf16 are multiplied as they lie in the file, and give bit for bit the scores that
-// copies in fp32 give: with one token (a product of one row), with three, and with more.
-class NarrowDecoderTest : public testing::TestWithParam<const char*> {
- protected:
-  NarrowDecoderTest() {
-    std::string name = fs::temp_directory_path() / "session_test.XXXXXX";
-    root_ = ::mkdtemp(name.data());
-    const convert::CanonicalModel model =
-        convert::read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/" + GetParam());
-    convert::write_hf_folder(model, convert::choose_family(model.spec), {},
-                             {.folder = root_ + "/hf", .dtype = "BF16"});
-    convert::write_trainer_checkpoint(convert::read_hf_folder(root_ + "/hf"), root_ + "/run", 64);
-  }
-  ~NarrowDecoderTest() override { fs::remove_all(root_); }
-
-  static std::vector<float> scores(Decoder& decoder) {
-    std::vector<float> all;
-    const std::vector<int32_t> tokens = {3, 14, 15, 9, 2, 6, 5, 7, 8, 4, 1};
-    for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 1}, {1, 3}, {4, 6}, {10, 1}}) {
-      const std::vector<float> row = decoder.append(std::span(tokens).subspan(first, count));
-      all.insert(all.end(), row.begin(), row.end());
-    }
-    return all;
-  }
-
-  std::string root_;
-};
-
-TEST_P(NarrowDecoderTest, GivesTheScoresOfWeightsInFp32) {
-  for (const int threads : {1, 3}) {
-    ops::cpu::CpuOps ops(threads);
-    for (const char* folder : {"/hf", "/run"}) {
-      const DecoderModel model = open_decoder_model(root_ + folder, std::nullopt);
-      Decoder wide(model.spec, DType::f32, 12, ops);
-      Decoder narrow(model.spec, DType::f32, 12, ops, model.place);
-      model.load(wide, ops);
-      model.load(narrow, ops);
-      int in_place = 0, matrices = 0, transposed = 0;
-      for (const Decoder::Parameter& p : narrow.parameters()) {
-        const bool matrix = p.param->shape.size() == 2;
-        EXPECT_EQ(p.tensor.dtype, matrix ? DType::bf16 : DType::f32) << p.param->spec.name;
-        in_place += p.in_place;
-        matrices += matrix;
-        transposed += p.transposed;
-      }
-      // The trainer's checkpoints hold what the decoder multiplies, and so does GPT-NeoX's folder;
-      // GPT-2's holds transposed matrices, the others q, k and v apart.
-      const bool all = folder == std::string("/run") || GetParam() == std::string("gpt_neox");
-      EXPECT_EQ(in_place == matrices, all) << folder;
-      // GPT-2's file has (I, O) matrices: all but the fused q, k and v are used as they lie there.
-      const bool turned = folder == std::string("/hf") && GetParam() == std::string("gpt2");
-      EXPECT_EQ(transposed, turned ? 3 * model.spec.num_layers : 0) << folder;
-      EXPECT_GE(in_place, 2) << folder;
-      const std::vector<float> is = scores(narrow), wanted = scores(wide);
-      ASSERT_EQ(is.size(), wanted.size());
-      for (size_t i = 0; i < is.size(); ++i)
-        ASSERT_EQ(is[i], wanted[i]) << folder << ", " << threads << " threads";
-    }
-  }
-}
-
-TEST_P(NarrowDecoderTest, ADamagedByteIsRefusedWhereItLies) {
-  const std::string file = root_ + "/run/iter_0000000/rank_00000_model.safetensors";
-  std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
-  out.seekg(-1, std::ios::end);
-  const int value = out.get();
-  out.seekp(-1, std::ios::end);
-  out.put(static_cast<char>(value ^ 1));
-  out.close();
-  ops::cpu::CpuOps ops(1);
-  const DecoderModel model = open_decoder_model(root_ + "/run", std::nullopt);
-  Decoder decoder(model.spec, DType::f32, 12, ops, model.place);
-  EXPECT_THROW(model.load(decoder, ops), indexed::FormatError);
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, NarrowDecoderTest,
-                         testing::Values("gpt2", "opt", "gpt_neox", "llama", "qwen3"));
-
 // Three ranks of steps of 10 ms: one works 9 of them, the others 5.
 // A file that is named and not opened, because another flag wins, is named.
 TEST(Vocabulary, FilesWithoutEffectAreNamed) {
@@ -361,6 +308,18 @@ TEST(StopRequest, OnlyALaterSignalEndsTheProcess) {
     _exit(3);
   };
   EXPECT_EXIT(told(), testing::KilledBySignal(SIGTERM), "");
+}
+
+// The smallest set whose probabilities reach p: of four equal ones, two reach a half.
+TEST(ChooseToken, TakesNoMoreThanReachTopP) {
+  const std::vector<float> scores = {2.0f, 2.0f, 2.0f, 2.0f};
+  for (const auto& [top_p, kept] :
+       {std::pair(0.25, 1u), {0.26, 2u}, {0.5, 2u}, {0.75, 3u}, {1.0, 4u}}) {
+    std::mt19937_64 random(3);
+    std::map<int32_t, int> counts;
+    for (int i = 0; i < 400; ++i) ++counts[choose_token(scores, {.top_p = top_p}, random)];
+    EXPECT_EQ(counts.size(), kept) << top_p;
+  }
 }
 
 TEST(ChooseToken, GreedyAndBounds) {

@@ -195,6 +195,23 @@ TEST(Families, HoldTheirOwnDefaults) {
   }
 }
 
+// Four times the hidden size; with a gate two thirds of that, in whole 64s, as Megatron has it.
+TEST(ModelSpecs, TheMlpIsAsWideAsMegatronMakesIt) {
+  const auto width = [](const char* family, int64_t hidden) {
+    ModelSpec spec = family_defaults(family);
+    spec.num_layers = 1;
+    spec.hidden_size = hidden;
+    spec.num_attention_heads = 4;
+    spec.vocab_size = spec.max_position_embeddings = 8;
+    complete(spec);
+    return spec.ffn_hidden_size;
+  };
+  EXPECT_EQ(width("gpt2", 4096), 16384);
+  EXPECT_EQ(width("llama", 4096), 10880);
+  EXPECT_EQ(width("llama", 768), 2048);
+  EXPECT_EQ(width("llama", 16), 64);
+}
+
 // Every set of biases has one form, and means the same before and after.
 TEST(ModelSpecs, BiasesAreSettled) {
   std::set<std::string> forms;

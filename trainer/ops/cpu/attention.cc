@@ -227,6 +227,78 @@ void launch(CpuOps& cpu, const AttentionBackward& a) {
   });
 }
 
+namespace {
+
+/// Queries of one head over the cached keys and values, in blocks of keys with a running maximum
+/// (Milakov and Gimelshein 2018).
+struct DecodeBlock {
+  /// With at most this many rows a product sums in another order, so a query is alone among them.
+  static constexpr int64_t kFewRows = 3;
+  static constexpr int64_t kMostRows = kQueryBlock + kFewRows;
+
+  const AttentionDecode& a;
+  const Layout& l;
+  const float *k, *v;  ///< Of the head's group, at position 0.
+  int64_t cache_row;
+  int64_t b, head;
+
+  /// The keys that query s sees: the first, and one past the last.
+  Range visible(int64_t s) const {
+    const int64_t end = a.cached + s + 1;
+    return {a.window > 0 ? std::max<int64_t>(0, end - a.window) : 0, end};
+  }
+  float* out(int64_t s) const { return a.out.as<float>() + s * l.out_row + l.out(b, head); }
+
+  /// Queries first .. first + rows - 1. Blocks of keys begin at `begin` and end with the last query
+  /// that sees them; what a query does not see of a block adds zeros.
+  void run(int64_t first, int64_t rows, int64_t begin) const {
+    float p[kMostRows * kKeyBlock], top[kMostRows];
+    double sum[kMostRows] = {};
+    std::fill_n(top, rows, -INFINITY);
+    for (int64_t r = 0; r < rows; ++r) std::fill_n(out(first + r), l.channels, 0.0f);
+    const int64_t end = visible(first + rows - 1).end;
+    for (int64_t t = begin; t < end; t += kKeyBlock) {
+      const int64_t keys = std::min(kKeyBlock, end - t);
+      multiply({.m = rows,
+                .n = keys,
+                .k = l.channels,
+                .a = {a.qkv.as<float>() + first * l.row + l.query(b, head), l.row},
+                .b = Matrix{k + t * cache_row, cache_row}.transposed(),
+                .c = p,
+                .c_row = keys,
+                .alpha = a.shape.softmax_scale});
+      for (int64_t r = 0; r < rows; ++r) soften(p + r * keys, t, keys, first + r, top[r], sum[r]);
+      multiply({.m = rows,
+                .n = l.channels,
+                .k = keys,
+                .a = {p, keys},
+                .b = {v + t * cache_row, cache_row},
+                .c = out(first),
+                .c_row = l.out_row,
+                .add = true});
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      row_scale(out(first + r), l.channels, static_cast<float>(1.0 / sum[r]));
+  }
+
+  /// Scores of query s and the keys from t on become exp(score - top); top, sum and out follow.
+  void soften(float* row, int64_t t, int64_t keys, int64_t s, float& top, double& sum) const {
+    const Range range = visible(s);
+    const int64_t begin = std::clamp<int64_t>(range.begin - t, 0, keys);
+    const int64_t seen = std::clamp<int64_t>(range.end - t, begin, keys) - begin;
+    std::fill(row, row + begin, 0.0f);
+    std::fill(row + begin + seen, row + keys, 0.0f);
+    if (seen == 0) return;
+    const float higher = std::max(top, row_max(row + begin, seen));
+    const float rescale = std::exp(top - higher);
+    top = higher;
+    sum = sum * rescale + row_exp_sum(row + begin, row + begin, seen, top);
+    row_scale(out(s), l.channels, rescale);
+  }
+};
+
+}  // namespace
+
 void launch(CpuOps& cpu, const AttentionDecode& a) {
   const Layout l(a.shape, a.qkv);
   const int64_t cache_row = l.batch * l.groups * l.channels;
@@ -240,44 +312,25 @@ void launch(CpuOps& cpu, const AttentionDecode& a) {
         std::copy_n(qkv + s * l.row + l.key(b, g), l.channels, keys + at);
         std::copy_n(qkv + s * l.row + l.value(b, g), l.channels, values + at);
       }
-  cpu.parallel(l.batch * l.heads, [&](int64_t task) {
-    const int64_t b = task / l.heads, head = task % l.heads, group = head / l.per_group;
-    const float* k0 = keys + (b * l.groups + group) * l.channels;
-    const float* v0 = values + (b * l.groups + group) * l.channels;
-    for (int64_t s = 0; s < l.seq; ++s) {
-      const float* q = qkv + s * l.row + l.query(b, head);
-      float* out = a.out.as<float>() + s * l.out_row + l.out(b, head);
-      // One pass over blocks of keys with a running maximum (Milakov and Gimelshein 2018).
-      float p[kKeyBlock], top = -INFINITY;
-      double sum = 0;
-      std::fill_n(out, l.channels, 0.0f);
-      const int64_t end_key = a.cached + s + 1;
-      const int64_t first_key = a.window > 0 ? std::max<int64_t>(0, end_key - a.window) : 0;
-      for (int64_t t = first_key; t < end_key; t += kKeyBlock) {
-        const int64_t keys = std::min(kKeyBlock, end_key - t);
-        cpu::multiply({.m = 1,
-                       .n = keys,
-                       .k = l.channels,
-                       .a = {q, l.channels},
-                       .b = Matrix{k0 + t * cache_row, cache_row}.transposed(),
-                       .c = p,
-                       .c_row = keys,
-                       .alpha = a.shape.softmax_scale});
-        const float higher = std::max(top, row_max(p, keys)), rescale = std::exp(top - higher);
-        top = higher;
-        sum = sum * rescale + row_exp_sum(p, p, keys, top);
-        row_scale(out, l.channels, rescale);
-        cpu::multiply({.m = 1,
-                       .n = l.channels,
-                       .k = keys,
-                       .a = {p, keys},
-                       .b = {v0 + t * cache_row, cache_row},
-                       .c = out,
-                       .c_row = l.channels,
-                       .add = true});
-      }
-      row_scale(out, l.channels, static_cast<float>(1.0 / sum));
+  // The last block takes a few more queries rather than leave them alone.
+  const bool few = l.seq <= DecodeBlock::kFewRows;
+  const int64_t blocks =
+      few ? 1
+          : std::max<int64_t>(1, (l.seq - DecodeBlock::kFewRows + kQueryBlock - 1) / kQueryBlock);
+  cpu.parallel(l.batch * l.heads * blocks, [&](int64_t task) {
+    const int64_t block = task % blocks, head = task / blocks % l.heads,
+                  b = task / blocks / l.heads;
+    const int64_t kv = (b * l.groups + head / l.per_group) * l.channels;
+    const DecodeBlock queries{a, l, keys + kv, values + kv, cache_row, b, head};
+    if (few) {
+      for (int64_t s = 0; s < l.seq; ++s) queries.run(s, 1, queries.visible(s).begin);
+      return;
     }
+    // Blocks of keys begin at multiples of their size, so no sum depends on which queries are
+    // computed together.
+    const int64_t first = block * kQueryBlock;
+    const int64_t rows = block + 1 == blocks ? l.seq - first : kQueryBlock;
+    queries.run(first, rows, queries.visible(first).begin / kKeyBlock * kKeyBlock);
   });
 }
 

@@ -11,11 +11,13 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "trainer/ops/cpu/amx_gemm.h"
 #include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/ops.h"
 
@@ -62,12 +64,27 @@ class CpuOps final : public Ops {
   /// Computes the product in parts and calls after(part) when a part is done.
   template <class After>
   void multiply(const Product& product, const After& after) {
+    if (takes_amx(product)) return multiply_split(product, after);
     const Parts parts(product.m, product.n);
     parallel(parts.count(), [&](int64_t i) {
       const Part part = parts.at(i);
       cpu::multiply(part_of(product, part));
       after(part);
     });
+  }
+  /// The same for a product that takes_amx(). Takes the workspace.
+  template <class After>
+  void multiply_split(const Product& product, const After& after) {
+    for (int64_t row = 0; row < product.m; row += SplitRows::kMostRows) {
+      const int64_t rows = std::min(SplitRows::kMostRows, product.m - row);
+      const Product band = part_of(product, {row, rows, 0, product.n});
+      const SplitRows split(band.a, rows, band.k, workspace(SplitRows::bytes(rows, band.k)));
+      parallel(split.panels(), [&](int64_t i) { split.pack(i); });
+      pieces(product.n, kAmxColumns, [&](int64_t begin, int64_t end) {
+        split.multiply(part_of(band, {0, rows, begin, end - begin}));
+        after(Part{row, rows, begin, end - begin});
+      });
+    }
   }
   /// out[c] (+)= sum over rows of x (rows, columns).
   void column_sums(float* out, const float* x, int64_t rows, int64_t columns, bool accumulate);

@@ -5,8 +5,8 @@
 // Ours and not a BLAS: those that Debian ships know processors by name and fall back to SSE on
 // newer ones, and none adds bias and activation while a part is in cache. One side may be bf16,
 // which is widened to fp32 in registers: the result is that of the same numbers in fp32 but for the
-// last bits, and half the memory is read, which is what a product of few rows waits for. Not the
-// processors' own bf16 products: they round the other side to bf16 too.
+// last bits, and half the memory is read, which is what a product of few rows waits for. Products
+// of more rows with bf16 matrices: amx_gemm.h, where the processor has tiles.
 // Source: Goto and van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
 //
 // SPDX-License-Identifier: MIT

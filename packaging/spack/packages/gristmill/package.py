@@ -15,8 +15,10 @@ class Gristmill(CMakePackage):
     depends_on("cxx", type="build")
     depends_on("cmake@3.22:", type="build")
     depends_on("pkgconfig", type="build")
-    for library in ("simdjson", "nlohmann-json", "icu4c", "zstd", "zlib", "bzip2", "xz", "expat",
-                    "intel-oneapi-tbb", "cxxopts", "yaml-cpp", "openssl@3:"):
+    for library in """
+        simdjson nlohmann-json icu4c zstd zlib bzip2 xz expat intel-oneapi-tbb cxxopts yaml-cpp
+        openssl@3:
+    """.split():
         depends_on(library)
     depends_on("cuda@13:", when="+cuda")
     depends_on("cudnn@9:", when="+cuda")

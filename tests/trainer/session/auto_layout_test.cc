@@ -1,0 +1,170 @@
+// The card that is planned for, and what is said about a layout and its cost.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/auto_layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/own.h"
+#include "tools/cli/fields.h"
+#include "trainer/session/layout_report.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Recompute = Layout::Recompute;
+
+TrainConfig small_config() {
+  TrainConfig config;
+  config.num_layers = 4;
+  config.hidden_size = 512;
+  config.num_attention_heads = 8;
+  config.seq_length = 1024;
+  config.hidden_dropout = config.attention_dropout = 0;
+  config.train_iters = 10;
+  config.lr = 1e-4;
+  config.dry_run = true;
+  config.vocab_size = 50257;
+  config.eod_id = 50256;
+  config.max_global_batch_size = 16;
+  return config;
+}
+
+TEST(PlannedCard, IsTheNamedOneOrTheFilesOrNone) {
+  tests::OwnFolder own;
+  TrainConfig config = small_config();
+  EXPECT_FALSE(find_card(config).has_value()) << "there is no GPU in these tests";
+  config.gpu = "h200";
+  ASSERT_TRUE(find_card(config).has_value());
+  Card card = find_card(config)->card;
+  EXPECT_EQ(card.product, "NVIDIA H200");
+  EXPECT_NO_THROW(check_planned_gpu(config));
+
+  card.source = "a table of this test";
+  std::ofstream(own / "card.json") << card_text(card);
+  config.gpu = own / "card.json";
+  ASSERT_TRUE(find_card(config).has_value());
+  EXPECT_EQ(card_text(find_card(config)->card), card_text(card));
+  EXPECT_NO_THROW(check_planned_gpu(config));
+
+  std::ofstream(own / "card.json") << "{}";
+  EXPECT_THROW(check_planned_gpu(config), std::runtime_error);
+  config.gpu = own / "none";
+  EXPECT_THROW(check_planned_gpu(config), cli::UsageError);
+}
+
+TEST(PlannedCard, MemoryAndNetworkAreTheCommands) {
+  TrainConfig config = small_config();
+  config.gpu = "h200";
+  config.network_gb_per_s = 12.5;
+  setenv("DEVICE_MEMORY_GB", "40", 1);
+  const Card card = find_card(config)->card;
+  unsetenv("DEVICE_MEMORY_GB");
+  EXPECT_EQ(card.network_gb_per_s, 12.5);
+  EXPECT_EQ(card.memory_gib, 0.99 * 40);
+}
+
+// Guesses, but in the right order: what is nearer is not slower.
+TEST(PlannedCard, RanksOfAProcessorShareIt) {
+  const Card alone = processor_card(1), one_of_four = processor_card(4);
+  EXPECT_EQ(alone.memory_gib, 4 * one_of_four.memory_gib);
+  EXPECT_EQ(alone.peak_tflops, 4 * one_of_four.peak_tflops);
+  EXPECT_GT(1e3 * alone.memory_tb_per_s, alone.link_gb_per_s);
+  EXPECT_GT(alone.link_gb_per_s, alone.network_gb_per_s);
+  EXPECT_EQ(alone.multiprocessors, 0);
+}
+
+TEST(PlannedCard, SaysWhatWasMeasured) {
+  Card card = processor_card(1);
+  EXPECT_EQ(basis_of(card), "of a processor: not measured");
+  card.measured = true;
+  card.source = "today";
+  EXPECT_EQ(basis_of(card), "of this processor: today");
+  card.multiprocessors = 132;
+  card.product = "NVIDIA H200";
+  EXPECT_EQ(basis_of(card), "NVIDIA H200: today; collectives not measured");
+  card.measured_transfers = true;
+  EXPECT_EQ(basis_of(card), "NVIDIA H200: today");
+  card.measured = false;
+  EXPECT_EQ(basis_of(card), "NVIDIA H200: today; not measured");
+}
+
+TEST(PlannedCard, TheChoiceSaysMemoryOfTheDeviceAndFlags) {
+  TrainConfig config = small_config();
+  config.gpu = "h200";
+  Given given;
+  setenv("DEVICE_MEMORY_GB", "40", 1);
+  testing::internal::CaptureStderr();
+  {
+    cli::Console console("trainer");
+    choose_layout(config, given, {.world_size = 2, .local_size = 2}, console);
+  }
+  unsetenv("DEVICE_MEMORY_GB");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, testing::ContainsRegex("it will take [0-9.]+ GiB of 39.6 GiB a device"));
+  EXPECT_THAT(said, HasSubstr("the same as flags: --micro-batch-size"));
+  EXPECT_THAT(said, testing::ContainsRegex("a step, [0-9,]+ tokens/s \\(NVIDIA H200: "));
+  EXPECT_TRUE(given.contains("micro-batch-size"));
+  EXPECT_TRUE(config.global_batch_size.has_value());
+  EXPECT_LE(*config.global_batch_size, 16);
+}
+
+TEST(LayoutText, NamesWhatIsUsedAndNothingElse) {
+  EXPECT_EQ(describe(Layout{}), "tensor 1, pipeline 1, data 1, 1 x 1 samples");
+  EXPECT_EQ(describe({.micro_batch_size = 2, .microbatches = 4, .data = 8, .overlap = true}),
+            "tensor 1, pipeline 1, data 8, overlap, 4 x 2 samples");
+  EXPECT_EQ(describe({.data = 2, .tensor = 2, .sequence_parallel = true, .zero_stage = 1}),
+            "tensor 2 + sequence, pipeline 1, data 2, ZeRO 1, 1 x 1 samples");
+  EXPECT_EQ(describe({.data = 2, .zero_stage = 3, .overlap = true}),
+            "tensor 1, pipeline 1, data 2, ZeRO 3, overlap, 1 x 1 samples");
+  EXPECT_EQ(describe({.data = 1, .zero_stage = 1}), "tensor 1, pipeline 1, data 1, 1 x 1 samples")
+      << "one rank shares nothing";
+  EXPECT_EQ(describe({.pipeline = 2, .schedule = "interleaved", .chunks = 3}),
+            "tensor 1, pipeline 2 (interleaved, 3 chunks), data 1, 1 x 1 samples");
+  EXPECT_EQ(describe({.recompute = Recompute::selective, .cpu_offload = true}),
+            "tensor 1, pipeline 1, data 1, 1 x 1 samples, recompute selective, state on the host");
+  EXPECT_EQ(describe({.recompute = Recompute::block, .recompute_layers = 3}),
+            "tensor 1, pipeline 1, data 1, 1 x 1 samples, recompute 3 layers of a stage");
+  EXPECT_EQ(describe({.recompute = Recompute::full}),
+            "tensor 1, pipeline 1, data 1, 1 x 1 samples, recompute full");
+  EXPECT_EQ(describe({.recompute = Recompute::full, .recompute_layers = 2}),
+            "tensor 1, pipeline 1, data 1, 1 x 1 samples, recompute full by 2");
+}
+
+TEST(LayoutText, TheLengthOfARunIsSaidWhereTheCommandGivesIt) {
+  const Card card = card_of(*ops::find_gpu("h200"));
+  const SearchTask task =
+      search_task(small_config(), {}, {.world_size = 1, .local_size = 1}, card, 50257);
+  const SearchResult result = search_layouts(task);
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_THAT(text_report(result, {.task = task, .words = {}, .has_length = true}),
+              HasSubstr("    run         10 steps, about "));
+  EXPECT_THAT(text_report(result, {.task = task, .words = {}}), Not(HasSubstr("    run ")));
+}
+
+// docs/glossary.md: 6 N + 6 L H S floating point operations a token.
+TEST(LayoutText, UtilisationIsOfTheGlossarysOperations) {
+  const Card card = card_of(*ops::find_gpu("h200"));
+  SearchTask task =
+      search_task(small_config(), {}, {.world_size = 4, .local_size = 4}, card, 50257);
+  const SearchResult result = search_layouts(task);
+  ASSERT_FALSE(result.best.empty());
+  const Choice& best = result.best.front();
+  const PlannedRun run = planned_run(task, best.layout);
+  const double parameters = static_cast<double>(count_parameters(run.spec));
+  EXPECT_GT(parameters, 38e6);  // 4 x 12 x 512^2, and the embeddings.
+  const double flops = 6 * (parameters + 4.0 * 512 * 1024);
+  EXPECT_NEAR(best.report.mfu,
+              best.report.tokens_per_second * flops / (4 * card.peak_tflops * 1e12),
+              1e-9 * best.report.mfu);
+  EXPECT_LT(best.report.mfu, 1);
+}
+
+}  // namespace
+}  // namespace trainer

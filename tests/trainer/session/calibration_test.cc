@@ -1,0 +1,243 @@
+// How a device is measured: what is repeated how often, what is left out, and what it takes. The
+// device here computes nothing: it counts, and sleeps where a test says how long a call takes.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/calibration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "trainer/session/auto_layout.h"
+
+namespace trainer {
+namespace {
+
+using ops::DType;
+using std::chrono::milliseconds;
+
+/// An Ops that computes nothing.
+class CountingOps final : public ops::Ops {
+ public:
+  milliseconds carrier{0};   ///< A call of Copy in the carrier's dtype, fp32.
+  milliseconds measured{0};  ///< A call of Copy in bf16, which is what is measured.
+  milliseconds waiting{0};   ///< A wait.
+  bool captures = false;
+  bool fp8 = false;
+
+  int64_t fills = 0, waits = 0, replays = 0, most_bytes = 0;
+  int64_t in_a_row = 0;  ///< Measured calls since the carrier's last one.
+  struct Record {
+    int64_t replays = 0;
+    bool forgotten = false;
+  };
+  std::map<int64_t, Record> records;
+
+  ops::Device device() const override { return ops::Device::cpu; }
+  std::string describe() const override { return "a device that counts"; }
+  std::string fp8_objection(ops::Fp8Scales) const override { return fp8 ? "" : "no FP8"; }
+  int64_t free_bytes() const override { return INT64_MAX; }
+  void* allocate(int64_t bytes) override {
+    void* block = std::malloc(static_cast<size_t>(bytes));  // never touched, so it takes no memory.
+    bytes_ += bytes;
+    most_bytes = std::max(most_bytes, bytes_);
+    sizes_[block] = bytes;
+    return block;
+  }
+  void release(void* block) noexcept override {
+    bytes_ -= sizes_[block];
+    sizes_.erase(block);
+    std::free(block);
+  }
+  void* allocate_host(int64_t bytes) override { return allocate(bytes); }
+  void release_host(void* block) noexcept override { release(block); }
+  ops::Mark mark() override { return {}; }
+  void follow(const ops::Mark&) override {}
+  void wait(const ops::Mark&) override {
+    ++waits;
+    std::this_thread::sleep_for(waiting);
+  }
+  void synchronize() override {}
+  void upload(ops::Tensor, const void*) override {}
+  /// The last element of the product that was asked for last.
+  void download(void* host, ops::Tensor src) override {
+    const size_t item = static_cast<size_t>(ops::size_bytes(src.dtype));  // bf16: the upper half.
+    std::memcpy(static_cast<std::byte*>(host) + static_cast<size_t>(src.bytes()) - item,
+                reinterpret_cast<const std::byte*>(&product_) + sizeof product_ - item, item);
+  }
+  bool begin_capture() override { return captures; }
+  int64_t end_capture() override {
+    const auto number = static_cast<int64_t>(records.size()) + 1;
+    records[number] = {};
+    return number;
+  }
+  void replay(int64_t captured) override {
+    EXPECT_FALSE(records.at(captured).forgotten) << "replayed after it was forgotten";
+    ++records.at(captured).replays;
+    ++replays;
+  }
+  void forget(int64_t captured) override {
+    if (captured > 0) records.at(captured).forgotten = true;
+  }
+
+ protected:
+  void run_call(const ops::AnyCall& call) override {
+    if (const auto* fill = std::get_if<const ops::Fill*>(&call)) {
+      ++fills;
+      filled_[(*fill)->dst.data] = (*fill)->value;
+    }
+    if (const auto* forward = std::get_if<const ops::LinearForward*>(&call))
+      product_ = sum((*forward)->x, (*forward)->weight, (*forward)->x.columns()) +
+                 filled_[(*forward)->bias.data];
+    if (const auto* input = std::get_if<const ops::LinearBackwardInput*>(&call))
+      product_ = sum((*input)->dy, (*input)->weight, (*input)->dy.columns());
+    if (const auto* weight = std::get_if<const ops::LinearBackwardWeight*>(&call))
+      if ((*weight)->x) product_ = sum((*weight)->x, (*weight)->dy, (*weight)->x.rows());
+    const ops::Copy* const* copy = std::get_if<const ops::Copy*>(&call);
+    const bool of_carrier = copy != nullptr && (*copy)->dst.dtype == DType::f32;
+    if (copy != nullptr) std::this_thread::sleep_for(of_carrier ? carrier : measured);
+    in_a_row = copy != nullptr && !of_carrier ? in_a_row + 1 : 0;
+  }
+  int64_t scratch_of(const ops::AnyCall&) override { return 0; }
+
+ private:
+  /// An element of a product of tensors that were filled.
+  float sum(const ops::Tensor& a, const ops::Tensor& b, int64_t terms) {
+    return filled_[a.data] * filled_[b.data] * static_cast<float>(terms);
+  }
+
+  int64_t bytes_ = 0;
+  std::map<const void*, float> filled_;
+  float product_ = 0;
+  std::map<void*, int64_t> sizes_;
+};
+
+/// Only the smallest copy is measured, 64 KiB.
+CalibrationPlan one_copy(double seconds) {
+  return {.seconds = seconds,
+          .dtype = DType::f32,
+          .carrier_rows = 8,
+          .carrier_width = 8,
+          .most_rows = 512,
+          .most_width = 64,
+          .most_bytes = 64 << 10,
+          .beyond_caches = false,
+          .progress = {}};
+}
+
+Card measure(CountingOps& device, const CalibrationPlan& plan) {
+  Card card = processor_card(1);
+  calibrate(device, plan, card);
+  return card;
+}
+
+// Loads: the shortest call; the carrier, which is held twice; the copy alone, and beside the
+// carrier.
+TEST(CalibrationTest, AWorkIsRepeatedAtLeastThreeTimes) {
+  CountingOps device;
+  device.waiting = milliseconds(21);  // so that the next batch is one repetition again.
+  const Card card = measure(device, one_copy(0));
+  ASSERT_EQ(card.passes.size(), 1u);
+  EXPECT_EQ(device.waits, 5 * (1 + 3));
+  constexpr int kCalls = 256, kFirst = 2;  // built, and once before the time counts.
+  EXPECT_EQ(device.fills / kCalls, kFirst + 3);
+}
+
+// A wait for the device costs more than a short call, so it is waited for about every 20 ms.
+TEST(CalibrationTest, ShortWorkIsWaitedForInBatches) {
+  CountingOps device;
+  device.captures = true;
+  measure(device, one_copy(0.2));
+  EXPECT_GT(device.replays, 20 * device.waits);
+}
+
+TEST(CalibrationTest, WhatADeviceCanRecordIsReplayedAndForgotten) {
+  CountingOps device;
+  device.captures = true;
+  measure(device, one_copy(0.01));
+  EXPECT_EQ(device.records.size(), 4u);
+  for (const auto& [number, record] : device.records) {
+    EXPECT_TRUE(record.forgotten) << number;
+    EXPECT_GE(record.replays, 1 + 3) << number;
+  }
+}
+
+// What is measured takes about half of the carrier's time, so that it adds to a load like a step's;
+// if one call takes more than that, it is one call.
+TEST(CalibrationTest, TheMeasuredCallsTakeHalfOfTheCarriersTime) {
+  CountingOps slow_copy;
+  slow_copy.measured = milliseconds(5);
+  measure(slow_copy, one_copy(0));
+  EXPECT_EQ(slow_copy.in_a_row, 1);
+  CountingOps slow_carrier;
+  slow_carrier.carrier = milliseconds(10);  // three in a carrier.
+  slow_carrier.measured = milliseconds(3);
+  measure(slow_carrier, one_copy(0));
+  EXPECT_GE(slow_carrier.in_a_row, 2);  // 5, if nothing else runs here.
+  EXPECT_LE(slow_carrier.in_a_row, 9);
+}
+
+// At a card's power limit the clock falls for all, so the table is scaled until it predicts the
+// carrier. Here nothing is slower beside anything else, so it stays what was measured.
+TEST(CalibrationTest, TheTablePredictsTheCarrier) {
+  CountingOps device;
+  device.carrier = device.measured = milliseconds(4);
+  CalibrationPlan plan = one_copy(0);
+  plan.carrier_rows = 64, plan.carrier_width = 32;  // its copies move 64 KiB, as the measured one.
+  plan.most_rows = 1024, plan.most_width = 256, plan.most_bytes = 5 << 20;
+  const Card card = measure(device, plan);
+  ASSERT_FALSE(card.products.empty());
+  ASSERT_FALSE(card.passes.empty());
+  const double rate = (64 << 10) / 4e-3 / 1e12;
+  EXPECT_EQ(card.passes.front().operation, "any");
+  EXPECT_GT(card.passes.front().tb_per_s, 0.3 * rate);
+  EXPECT_LT(card.passes.front().tb_per_s, 3 * rate);
+}
+
+TEST(CalibrationTest, CopiesAreOfPowersOfTwoBytesUpToTheMost) {
+  CountingOps device;
+  CalibrationPlan plan = one_copy(0);
+  plan.most_bytes = 16 << 20;
+  std::vector<double> mib;
+  for (const PassRate& pass : measure(device, plan).passes)
+    if (pass.operation == "any") mib.push_back(pass.mib);
+  EXPECT_THAT(mib, testing::ElementsAre(0.0625, 1, 4, 16));
+}
+
+// Products that would take more than the plan allows are left out, and copies of the operands that
+// keep them out of caches are no more than caches need: the whole measurement fits into a card.
+TEST(CalibrationTest, OperandsTakeNoMoreThanThePlanSays) {
+  CountingOps device;
+  device.fp8 = true;
+  CalibrationPlan plan = one_copy(0);
+  plan.most_rows = 1 << 14;
+  plan.most_width = 2048;
+  plan.most_bytes = int64_t{1} << 29;
+  plan.beyond_caches = true;
+  plan.dtype = DType::bf16;
+  std::set<std::pair<int64_t, int64_t>> eight;  // outputs and inputs
+  for (const ProductRate& p : measure(device, plan).products) {
+    EXPECT_LE(p.rows, plan.most_rows);
+    EXPECT_LE(p.inputs, 4 * plan.most_width);
+    if (p.kind == ProductKind::fp8) eight.emplace(p.outputs, p.inputs);
+  }
+  // Eight bytes an element of the result, four an element of the operands: 529 MB of 537 for the
+  // second; 872 MB would be those of (2048, 8192).
+  EXPECT_THAT(eight, testing::ElementsAre(testing::Pair(1280, 1280), testing::Pair(1280, 5120),
+                                          testing::Pair(2048, 2048)));
+  // A product with all that it keeps takes more than its operands, and is checked on a second set.
+  EXPECT_LT(device.most_bytes, 3 * plan.most_bytes);
+}
+
+}  // namespace
+}  // namespace trainer

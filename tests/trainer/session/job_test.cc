@@ -1,0 +1,257 @@
+// A rank's place among the others: where they meet, who speaks where they do not, and what a start
+// finds in the launcher's memory.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "tests/own.h"
+#include "tools/cli/exit_status.h"
+#include "tools/cli/fields.h"
+#include "trainer/session/memory_start.h"
+#include "trainer/session/training_loop.h"
+#include "trainer/spec/families.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+
+/// What `work` prints with a console.
+template <class Work>
+std::string printed(const Work& work) {
+  testing::internal::CaptureStderr();
+  {
+    cli::Console console("trainer");
+    work(console);
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+/// Rank `rank` of three on each of two hosts.
+rendezvous::Launch place(const std::string& launcher, int rank) {
+  return {.launcher = launcher,
+          .rank = rank,
+          .world_size = 6,
+          .local_rank = rank % 3,
+          .local_size = 3,
+          .node = rank / 3,
+          .nodes = 2,
+          .address = "n0",
+          .port = 29500};
+}
+
+TEST(JobTest, TheMeetingPlaceOfTheCommandIsUsedButWhereTheLauncherHasOne) {
+  cli::Console console("trainer");
+  TrainConfig config;
+  const auto met = [&](const std::string& launcher, const std::string& where) {
+    config.rendezvous = where;
+    const rendezvous::Launch launch = Job(place(launcher, 1), config, console).launch();
+    return launch.address + " " + std::to_string(launch.port) + (launch.exact_port ? " exact" : "");
+  };
+  EXPECT_EQ(met("srun", ""), "n0 29500");
+  EXPECT_EQ(met("srun", "n7:4000"), "n7 4000 exact");
+  EXPECT_EQ(met("srun", "[fe80::1]:4000"), "fe80::1 4000 exact");
+  EXPECT_EQ(met("srun", "file:/tmp/meet"), "n0 29500");
+  EXPECT_EQ(met("trainer", "n7:4000"), "n0 29500");
+  for (const char* wrong : {"n7", "n7:", "n7:0", "n7:65536", "n7:40x", ":"})
+    EXPECT_THROW(met("srun", wrong), cli::UsageError) << wrong;
+  EXPECT_NO_THROW(met("srun", "n7:65535"));
+  EXPECT_NO_THROW(met("srun", "n7:1"));
+}
+
+TEST(JobTest, ASecretIsItsOwnersAlone) {
+  tests::OwnFolder own;
+  cli::Console console("trainer");
+  TrainConfig config;
+  config.job_secret_file = own / "secret";
+  const auto secret = [&](const std::string& text, mode_t mode) {
+    std::ofstream(config.job_secret_file) << text;
+    chmod(config.job_secret_file.c_str(), mode);
+    return Job({}, config, console).launch().secret;
+  };
+  EXPECT_EQ(secret("0123456789abcdef\r\n", 0600), "0123456789abcdef");
+  EXPECT_THROW(secret("0123456789abcde\n", 0600), cli::UsageError);
+  EXPECT_THROW(secret("0123456789abcdef", 0640), cli::UsageError);
+  EXPECT_THROW(secret("0123456789abcdef", 0604), cli::UsageError);
+}
+
+// Rank 0 says why ranks did not meet; where it was not found, the first other rank of its host and
+// the first of each other host say it. Where hosts print apart, one rank of each host always does.
+TEST(JobTest, OneRankOfAHostSaysWhyRanksDidNotMeet) {
+  TrainConfig config;
+  const auto speakers = [&](const std::string& launcher, bool told) {
+    std::vector<int> out;
+    for (int rank = 0; rank < 6; ++rank) {
+      const std::string said = printed([&](cli::Console& console) {
+        Job job(place(launcher, rank), config, console);
+        EXPECT_EQ(job.unmet({"nobody came", told}, false), exit_status::kFailed);
+      });
+      if (said == "trainer: nobody came\n")
+        out.push_back(rank);
+      else
+        EXPECT_EQ(said, "") << rank;
+    }
+    return out;
+  };
+  EXPECT_EQ(speakers("srun", false), (std::vector{0, 1, 3}));
+  EXPECT_EQ(speakers("srun", true), (std::vector<int>{}));
+  EXPECT_EQ(speakers("environment", false), (std::vector{0, 1, 3}));
+  EXPECT_EQ(speakers("environment", true), (std::vector{3}));
+  EXPECT_EQ(speakers("torchrun", true), (std::vector{3}));
+}
+
+// What was not begun loses nothing: the same command continues, if it loads what it saves.
+TEST(JobTest, AStartThatDidNotMeetCanBeRepeatedWhereNothingIsLost) {
+  TrainConfig config;
+  const auto status = [&](int restarts, bool stopped) {
+    int out = 0;
+    printed([&](cli::Console& console) {
+      rendezvous::Launch launch = place("environment", 0);
+      launch.restarts = restarts;
+      out = Job(launch, config, console).unmet({"nobody came", false}, stopped);
+    });
+    return out;
+  };
+  EXPECT_EQ(status(0, true), exit_status::kFailed);
+  config.save = config.load = "s";
+  EXPECT_EQ(status(0, false), exit_status::kFailed);
+  EXPECT_EQ(status(0, true), exit_status::kResumable);
+  EXPECT_EQ(status(1, false), exit_status::kResumable);
+}
+
+/// A checkpoint of one tensor, in memory.
+void save_in_memory(MemoryCheckpoints& memory, int64_t iteration) {
+  std::vector<float> values(64);
+  std::iota(values.begin(), values.end(), static_cast<float>(iteration));
+  CheckpointMeta meta;
+  meta.state.iteration = iteration;
+  memory.save(
+      meta,
+      {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}), std::as_bytes(std::span(values))}});
+}
+
+// Weights of another run begin this one: its own steps, samples and moments begin at nothing.
+TEST(FindStartTest, APretrainedCheckpointGivesWeightsAlone) {
+  tests::OwnFolder own;
+  TrainConfig config;
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 1;
+  spec.hidden_size = 8;
+  spec.num_attention_heads = 1;
+  spec.vocab_size = spec.padded_vocab_size = spec.max_position_embeddings = 8;
+  complete(spec);
+  std::vector<float> values(64);
+  CheckpointMeta meta;
+  meta.state.iteration = 6;
+  meta.model = model_record(spec);
+  CheckpointRoot(own / "p").save(
+      meta,
+      {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}), std::as_bytes(std::span(values))}},
+      6);
+  LrSchedule schedule;
+  cli::Console silent("trainer");
+  silent.set_quiet(true);
+  const auto start = [&] { return find_start(config, spec, schedule, silent, std::nullopt); };
+  config.pretrained_checkpoint = own / "p";
+  Start weights = start();
+  ASSERT_TRUE(weights.checkpoint.has_value());
+  EXPECT_TRUE(weights.weights_only);
+  EXPECT_FALSE(weights.optimizer);
+  config.load = own / "none";  // the run's own folder, which has nothing yet.
+  EXPECT_TRUE(start().weights_only);
+  config.load = own / "p";
+  EXPECT_THROW(start(), cli::UsageError) << "a run continues with its moments, and there are none";
+  config.no_load_optim = true;
+  Start whole = start();
+  ASSERT_TRUE(whole.checkpoint.has_value());
+  EXPECT_FALSE(whole.weights_only);
+  config.load.clear();
+  config.pretrained_checkpoint = own / "none";
+  EXPECT_THROW(start(), std::runtime_error);
+}
+
+class MemoryStartTest : public testing::Test {
+ protected:
+  MemoryStartTest() {
+    config_.in_memory_checkpoint = 2;
+    config_.save = own_ / "save";
+  }
+  /// The iteration that a start takes, or -1, and what it prints.
+  std::pair<int64_t, std::string> start(int restarts) {
+    std::pair<int64_t, std::string> out;
+    out.second = printed([&](cli::Console& console) {
+      Job job({.restarts = restarts, .memory_files = files_.descriptors()}, config_, console);
+      std::optional<MemoryCheckpoints> memory = memory_of(config_, job);
+      ASSERT_TRUE(memory.has_value());
+      std::optional<Checkpoint> found = newest_in_memory(*memory, config_, job, console);
+      out.first = found ? found->meta().state.iteration : -1;
+    });
+    return out;
+  }
+
+  tests::OwnFolder own_;
+  MemoryFiles files_{1};
+  TrainConfig config_;
+};
+
+TEST_F(MemoryStartTest, ThereIsMemoryWhereTheCommandAndTheLauncherGiveIt) {
+  cli::Console console("trainer");
+  Job with({.memory_files = files_.descriptors()}, config_, console), without({}, config_, console);
+  EXPECT_TRUE(memory_of(config_, with).has_value());
+  EXPECT_FALSE(memory_of(config_, without).has_value());
+  config_.in_memory_checkpoint.reset();
+  EXPECT_FALSE(memory_of(config_, with).has_value());
+}
+
+TEST_F(MemoryStartTest, OnlyARestartContinuesFromMemory) {
+  MemoryCheckpoints memory(files_.descriptors());
+  save_in_memory(memory, 4);
+  EXPECT_EQ(start(0), (std::pair<int64_t, std::string>(-1, "")));
+  EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
+                          4,
+                          "trainer: continuing from step 4 in memory (in memory: step 4, on disk: "
+                          "no checkpoint)\n")));
+}
+
+TEST_F(MemoryStartTest, ANewerOneOnDiskWinsAndWhatIsAboveIsForgotten) {
+  MemoryCheckpoints memory(files_.descriptors());
+  save_in_memory(memory, 4);
+  std::vector<float> values(64);
+  CheckpointMeta meta;
+  meta.state.iteration = 6;
+  EXPECT_EQ(newest_on_disk(config_.save), -1);
+  CheckpointRoot(config_.save)
+      .save(meta,
+            {{"model",
+              "matrix",
+              "F32",
+              {8, 8},
+              Piece::whole({8, 8}),
+              std::as_bytes(std::span(values))}},
+            6);
+  EXPECT_EQ(newest_on_disk(config_.save), 6);
+  EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
+                          -1,
+                          "trainer: continuing from step 6 on disk (in memory: step 4, on disk: "
+                          "step 6)\n")));
+  save_in_memory(memory, 8);
+  EXPECT_EQ(start(1).first, 8);
+}
+
+TEST_F(MemoryStartTest, ARecordThatCannotBeReadIsNone) {
+  std::filesystem::create_directories(config_.save + "/iter_0000003");
+  std::ofstream(config_.save + "/latest_checkpointed_iteration.txt") << "3";
+  EXPECT_EQ(newest_on_disk(config_.save), -1);
+  EXPECT_THAT(start(1).second, HasSubstr("starting again from where the first start began"));
+}
+
+}  // namespace
+}  // namespace trainer
