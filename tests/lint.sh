@@ -86,11 +86,8 @@ done < <(sources)
 # Lines of sources and scripts: not those of data, of what a test expects, or of generated tables.
 data=(':!*.json' ':!*.jsonl' ':!*.svg' ':!tests/golden' ':!tests/fuzz/corpus'
   ':!*.out' ':!*.err' ':!*_tables.cc')
-# Scripts that still have longer lines, because others work on them: to be empty soon.
-still_longer=(':!tests/mutants/run' ':!bench/cpu' ':!tests/systems' ':!cmake/fetch_headers.sh'
-  ':!bench/convert')
 while IFS=: read -r f line _; do report "$f:$line: longer than 100 columns"; done < <(
-  git ls-files -z -- . ':!*.md' "${data[@]}" "${still_longer[@]}" |
+  git ls-files -z -- . ':!*.md' "${data[@]}" |
     LC_ALL=C.UTF-8 xargs -0 grep -nHIE '^.{101,}')
 
 # Prose of documents: not tables, code, or the one line that names a man page.

@@ -2,11 +2,13 @@
 """Makes a transformers folder with random weights for bench/convert, of GPT-2 XL's size (3.1 GB in
 bf16) or TinyLlama's (2.2 GB).
 
-make_model.py gpt2|llama FOLDER [--dtype bfloat16] [--layers N] [--tokenizer FOLDER_WITH_vocab.json_AND_merges.txt]
+make_model.py gpt2|llama FOLDER [--dtype bfloat16] [--layers N]
+              [--tokenizer FOLDER_WITH_vocab.json_AND_merges.txt]
 
 Weights are normally distributed with standard deviation 0.02, norms are 1, biases 0; the seed is
 fixed. The tokenizer's files are copied if given.
 """
+
 import argparse
 import pathlib
 import shutil
@@ -20,8 +22,17 @@ def model_of(kind, layers, dtype):
         config = GPT2Config(n_embd=1600, n_head=25, n_layer=layers or 48)
         make = GPT2LMHeadModel
     else:
-        config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=layers or 22, num_attention_heads=32, num_key_value_heads=4,
-                             vocab_size=50257, max_position_embeddings=2048, bos_token_id=50256, eos_token_id=50256)
+        config = LlamaConfig(
+            hidden_size=2048,
+            intermediate_size=5632,
+            num_hidden_layers=layers or 22,
+            num_attention_heads=32,
+            num_key_value_heads=4,
+            vocab_size=50257,
+            max_position_embeddings=2048,
+            bos_token_id=50256,
+            eos_token_id=50256,
+        )
         make = LlamaForCausalLM
     config.dtype = dtype
     with torch.device("meta"):

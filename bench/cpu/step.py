@@ -9,6 +9,7 @@ a few steps in every round, while the others are stopped. Printed are wall and p
 step, medians over the rounds, and the ratio to ours as the median of the rounds' ratios, which
 other load on the machine affects least.
 """
+
 import argparse
 import os
 import re
@@ -29,7 +30,8 @@ sys.path[:0] = [os.path.join(HERE, "..", "step"), os.path.join(HERE, "..", "curv
 from samples import Samples  # noqa: E402
 from torch_step import Gpt  # noqa: E402
 
-SHAPES = {"demo": (4, 128, 4, 8, 128, 4096), "124M": (12, 768, 12, 1, 512, 50304)}  # layers, hidden, heads, batch, sequence, vocabulary
+# Layers, hidden, heads, batch, sequence, vocabulary.
+SHAPES = {"demo": (4, 128, 4, 8, 128, 4096), "124M": (12, 768, 12, 1, 512, 50304)}
 CHECKED, RATE, DECAY = 8, 3e-4, 0.1
 
 
@@ -38,8 +40,20 @@ class Trainer:
 
     def __init__(self, name, program, flags, threads, steps):
         self.name = name
-        line = [program, *flags, "--lr", str(RATE), "--min-lr", str(RATE), "--weight-decay", str(DECAY),
-                "--train-iters", str(steps), "--cpu-threads", str(threads)]
+        line = [
+            program,
+            *flags,
+            "--lr",
+            str(RATE),
+            "--min-lr",
+            str(RATE),
+            "--weight-decay",
+            str(DECAY),
+            "--train-iters",
+            str(steps),
+            "--cpu-threads",
+            str(threads),
+        ]
         self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.stop()
         self.pipe, self.rest, self.losses = self.process.stdout.fileno(), "", []
@@ -50,7 +64,11 @@ class Trainer:
     def take(self, text):
         """Losses of the complete lines in `text`, which continues the rest of the previous text."""
         *lines, self.rest = (self.rest + text).split("\n")
-        self.losses += [float(found.group(1)) for found in (re.search(r"lm loss: (\S+)", line) for line in lines) if found]
+        self.losses += [
+            float(found.group(1))
+            for found in (re.search(r"lm loss: (\S+)", line) for line in lines)
+            if found
+        ]
 
     def step(self):
         before = len(self.losses)
@@ -104,8 +122,13 @@ class Torch:
         self.model.load_state_dict(renamed(weights, layers))
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         vectors = [p for p in self.model.parameters() if p.dim() == 1]
-        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}],
-                                           lr=RATE, betas=(0.9, 0.95), eps=1e-8, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}],
+            lr=RATE,
+            betas=(0.9, 0.95),
+            eps=1e-8,
+            fused=True,
+        )
         self.forward = torch.compile(self.model) if compiled else self.model
         self.losses = []
 
@@ -135,14 +158,27 @@ class Torch:
 
 def renamed(weights, layers):
     """transformers' GPT-2 names and orientations to those of torch_step.Gpt."""
-    out = {"tokens.weight": weights["transformer.wte.weight"], "positions.weight": weights["transformer.wpe.weight"],
-           "norm.weight": weights["transformer.ln_f.weight"], "norm.bias": weights["transformer.ln_f.bias"]}
-    names = {"norm1": "ln_1", "norm2": "ln_2", "qkv": "attn.c_attn", "proj": "attn.c_proj", "fc1": "mlp.c_fc", "fc2": "mlp.c_proj"}
+    out = {
+        "tokens.weight": weights["transformer.wte.weight"],
+        "positions.weight": weights["transformer.wpe.weight"],
+        "norm.weight": weights["transformer.ln_f.weight"],
+        "norm.bias": weights["transformer.ln_f.bias"],
+    }
+    names = {
+        "norm1": "ln_1",
+        "norm2": "ln_2",
+        "qkv": "attn.c_attn",
+        "proj": "attn.c_proj",
+        "fc1": "mlp.c_fc",
+        "fc2": "mlp.c_proj",
+    }
     for layer in range(layers):
         for ours, theirs in names.items():
             for kind in ("weight", "bias"):
                 value = weights[f"transformer.h.{layer}.{theirs}.{kind}"]
-                out[f"blocks.{layer}.{ours}.{kind}"] = value.T.contiguous() if value.dim() == 2 else value
+                out[f"blocks.{layer}.{ours}.{kind}"] = (
+                    value.T.contiguous() if value.dim() == 2 else value
+                )
     return out
 
 
@@ -158,10 +194,25 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     total = 4 * (CHECKED + arguments.rounds * (arguments.steps + 1))  # more than are waited for
-    weights, samples, shape = load_file(arguments.weights), Samples(arguments.data, arguments.cache), SHAPES[arguments.model]
-    sides = [Trainer("trainer" if i == 0 else f"trainer of {program}", program, arguments.flags, arguments.threads, total)
-             for i, program in enumerate(arguments.trainer)]
-    sides += [Torch("torch eager", shape, weights, samples, False), Torch("torch.compile", shape, weights, samples, True)]
+    weights, samples, shape = (
+        load_file(arguments.weights),
+        Samples(arguments.data, arguments.cache),
+        SHAPES[arguments.model],
+    )
+    sides = [
+        Trainer(
+            "trainer" if i == 0 else f"trainer of {program}",
+            program,
+            arguments.flags,
+            arguments.threads,
+            total,
+        )
+        for i, program in enumerate(arguments.trainer)
+    ]
+    sides += [
+        Torch("torch eager", shape, weights, samples, False),
+        Torch("torch.compile", shape, weights, samples, True),
+    ]
     try:
         compare(sides, arguments, shape)
     finally:
@@ -172,21 +223,29 @@ def main():
 def compare(sides, arguments, shape):
     for side in sides:
         side.first_steps(CHECKED)
-    apart = max(abs(a / b - 1) for side in sides[1:] for a, b in zip(side.losses[:CHECKED], sides[0].losses))
+    apart = max(
+        abs(a / b - 1) for side in sides[1:] for a, b in zip(side.losses[:CHECKED], sides[0].losses)
+    )
     assert apart < 1e-4, [side.losses for side in sides]
     times = {side.name: [] for side in sides}
     for _ in range(arguments.rounds):
         for side in sides:
             times[side.name].append(side.round(arguments.steps))
     layers, hidden, heads, batch, length, vocabulary = shape
-    print(f"{arguments.model}, {batch} x {length} tokens, {arguments.threads} thread(s), fp32, torch {torch.__version__}; first {CHECKED} "
-          f"losses within {apart:.1e}; {arguments.rounds} rounds of {arguments.steps} steps, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{arguments.model}, {batch} x {length} tokens, {arguments.threads} thread(s), fp32, "
+        f"torch {torch.__version__}; first {CHECKED} losses within {apart:.1e}; "
+        f"{arguments.rounds} rounds of {arguments.steps} steps, load {os.getloadavg()[0]:.1f}"
+    )
     ours = times[sides[0].name]
     for name, measured in times.items():
         wall, processor = (statistics.median(column) for column in zip(*measured))
         ratios = [statistics.median(m[i] / o[i] for m, o in zip(measured, ours)) for i in (0, 1)]
-        print(f"  {name:15} {wall * 1e3:9.2f} ms wall {processor * 1e3:9.2f} ms processor   {batch * length / wall:9,.0f} tokens/s   "
-              f"over ours {ratios[0]:.2f} {ratios[1]:.2f}", flush=True)
+        print(
+            f"  {name:15} {wall * 1e3:9.2f} ms wall {processor * 1e3:9.2f} ms processor   "
+            f"{batch * length / wall:9,.0f} tokens/s   over ours {ratios[0]:.2f} {ratios[1]:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

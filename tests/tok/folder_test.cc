@@ -310,24 +310,20 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
 
 // A flag asks for a token that no file names: nothing is put around a text.
 TEST(FolderTemplates, ATokenThatIsNotNamedIsNotPutAroundAText) {
-  const Files pair = {{"vocab.json", R"({"a":0,"b":1,"</s>":2})"},
-                      {"merges.txt", "#version: 0.2\n"}};
-  const Files tekken = {{"tekken.json", read_golden("sentencepiece/tekken.json")}};
-  for (Files files : {pair, tekken}) {
-    const bool is_pair = files.contains("vocab.json");
-    const std::string flags =
-        std::string(is_pair ? R"({"tokenizer_class": "GPT2Tokenizer",)" : "{") +
-        R"("add_bos_token": true, "add_eos_token": true,)";
-    files["tokenizer_config.json"] = flags + R"("bos_token": null, "eos_token": null})";
-    const tok::TokenizerSource source = tok::read_folder(reader(files));
-    EXPECT_EQ(source.prefix_ids, std::vector<int32_t>()) << is_pair;
-    EXPECT_EQ(source.suffix_ids, std::vector<int32_t>()) << is_pair;
-    files["tokenizer_config.json"] = flags + R"("bos_token": "</s>", "eos_token": "</s>"})";
-    const tok::TokenizerSource named = tok::read_folder(reader(files));
-    const std::vector<int32_t> id = {tok::Tokenizer(named).token_id("</s>").value()};
-    EXPECT_EQ(named.prefix_ids, id) << is_pair;
-    EXPECT_EQ(named.suffix_ids, id) << is_pair;
-  }
+  const auto folder = [](const char* tokens) {
+    return tok::read_folder(
+        reader({{"vocab.json", R"({"a":0,"b":1,"</s>":2})"},
+                {"merges.txt", "#version: 0.2\n"},
+                {"tokenizer_config.json", std::string(R"({"tokenizer_class": "GPT2Tokenizer",)") +
+                                              R"("add_bos_token": true, "add_eos_token": true,)" +
+                                              tokens + "}"}}));
+  };
+  const tok::TokenizerSource unnamed = folder(R"("bos_token": null, "eos_token": null)");
+  EXPECT_EQ(unnamed.prefix_ids, std::vector<int32_t>());
+  EXPECT_EQ(unnamed.suffix_ids, std::vector<int32_t>());
+  const tok::TokenizerSource named = folder(R"("bos_token": "</s>", "eos_token": "</s>")");
+  EXPECT_EQ(named.prefix_ids, std::vector<int32_t>{2});
+  EXPECT_EQ(named.suffix_ids, std::vector<int32_t>{2});
 }
 
 TEST(FolderRefusalTest, NoTokenIsNamedAndNoneIsUsual) {

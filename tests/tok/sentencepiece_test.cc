@@ -213,7 +213,7 @@ TEST(SentencePieceModel, EqualScoresMergeFromLeftToRight) {
   EXPECT_EQ(tokenizer.encode("aba"), (std::vector<int32_t>{4, 1}));
 }
 
-// A denormalizer changes decoded texts, which is said; a name alone does nothing, nor does any other
+// A denormalizer changes decoded texts, which is said; a name alone does nothing, nor does another
 // message with such a field.
 TEST(SentencePieceModel, ADenormalizerIsNoted) {
   const auto notes = [](const std::string& more) {

@@ -170,6 +170,14 @@ TEST(Threads, AreBounded) {
   EXPECT_EQ(threads_for(1), 1);
   EXPECT_EQ(threads_for(0), processors());
   EXPECT_EQ(threads_for(1000000), 4 * processors());
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (int i = 0; CPU_COUNT(&one) == 0; ++i)
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(threads_for(0), 1) << "only those that this process may use count";
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
   EXPECT_GE(threads_for(1000000), 4);
   EXPECT_LT(threads_for(1000000), 1000000);
 }

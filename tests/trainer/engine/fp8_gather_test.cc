@@ -105,6 +105,45 @@ std::vector<Layout> layouts() {
 
 INSTANTIATE_TEST_SUITE_P(All, Fp8Gather, testing::ValuesIn(layouts()));
 
+// With many ranks several of them have parts of what a layer has beside its weights.
+TEST(Fp8FlatMemory, EachPieceIsInItsOwnersShare) {
+  ModelSpec spec = spec_of({});
+  spec.hidden_size = 256;  // so that biases are longer than the shares of 1024 ranks
+  spec.ffn_hidden_size = 1024;
+  spec.kv_channels = 0;
+  complete(spec);
+  for (const int ranks : {2, 3, 64, 1024}) {
+    SCOPED_TRACE(ranks);
+    const FlatLayout layout(local_params(spec, whole_model(spec)), true, ranks);
+    const Fp8Options options{.format = Fp8Options::Format::hybrid, .plain_layers_at_end = 1};
+    std::vector<bool> gathered;
+    for (const Slot& slot : layout.slots())
+      gathered.push_back(fp8_linear(options, spec.num_layers, slot.param.spec).has_value());
+    const Fp8Flat flat(layout, {0, ranks}, gathered, true);
+    int64_t at = 0, pieces = 0;
+    for (int b = 0; b < layout.num_buckets(); ++b) {
+      const Bucket& bucket = layout.bucket(b);
+      const bool covered = bucket.layer >= 0 && bucket.layer < spec.num_layers - 1;
+      EXPECT_EQ(flat.holds(b), covered);
+      const int64_t share = bucket.elements / ranks;
+      int64_t before = at;
+      for (const Fp8Flat::Piece& piece : flat.pieces(b)) {
+        const int64_t begin = bucket.begin + piece.owner * share;
+        EXPECT_GE(piece.range.first, begin);
+        EXPECT_LE(piece.range.first + piece.range.count, begin + share);
+        EXPECT_EQ(piece.at, at);
+        at += piece.range.count;
+        ++pieces;
+      }
+      for (const int i : bucket.slots)
+        if (covered && !gathered[static_cast<size_t>(i)])
+          before += (layout.slot(i).param.elements() + 127) / 128 * 128;
+      EXPECT_EQ(before, at) << "bucket " << b;
+    }
+    EXPECT_EQ(pieces > spec.num_layers - 1, ranks == 1024);
+  }
+}
+
 /// A GPU's run in bf16, planned.
 struct Planned {
   int64_t bytes = 0;          ///< Of memory.

@@ -381,6 +381,14 @@ TEST_F(Reshard, WeightsGatheredAsFp8GoOnWithTheSameBits) {
         EXPECT_EQ(read_all(iteration_folder(onward, 4)),
                   read_all(iteration_folder(root + "all", 4)));
       }
+      // After a checkpoint without scales, they follow from the loaded weights alone.
+      Layout without = layout(Fp8Options());
+      stretch("opt", without, root + "without", "", 0, 2);
+      std::vector<std::vector<float>> began;
+      for (const Fp8Options& fp8 : {plain, gathered})
+        began.push_back(stretch("opt", layout(fp8), root + "began" + std::to_string(began.size()),
+                                root + "without", 2, 4));
+      EXPECT_EQ(began[0], began[1]);
       // In other layouts too, it begins as they do without it.
       for (Layout other : {Layout{.tensor = 2, .data = 2, .stage = 2},
                            Layout{.pipeline = 2, .data = 2, .stage = 1, .overlap = true}}) {
