@@ -36,5 +36,7 @@ done
 cat a/metrics.jsonl a/config.toml d_text_document.* | cmp - in.before && echo "inputs stay"
 run report -f a -o a/page.html
 # The page is larger than stdio's buffer: the write fails before the end.
-run report a b >/dev/full
-run report --plot a >/dev/full
+report a b >/dev/full
+echo "exit $?"
+report --plot a >/dev/full
+echo "exit $?"

@@ -19,10 +19,9 @@ void refuse_input_as_output(std::string_view flag, const std::string& output,
     const bool exists =
         (input == "-" ? fstat(STDIN_FILENO, &read) : stat(input.c_str(), &read)) == 0;
     if (!exists || read.st_dev != written.st_dev || read.st_ino != written.st_ino) continue;
-    const std::string name = input == "-" ? "standard input" : input;
-    throw UsageError(name == output
-                         ? concat(flag, " ", output, " is also an input")
-                         : concat(flag, " ", output, " is the same file as the input ", name));
+    if (input == output) throw UsageError(concat(flag, " ", output, " is also an input"));
+    throw UsageError(concat(flag, " ", output, " is the same file as ",
+                            input == "-" ? "standard input" : concat("the input ", input)));
   }
 }
 
