@@ -33,7 +33,8 @@ class TokenView {
   /// Token `i` as an integer; floats are truncated.
   int64_t operator[](int64_t i) const noexcept;
 
-  /// The first out.size() tokens as int32. `out` is no longer than size().
+  /// The first out.size() tokens as int32; those outside of its range become its nearest end.
+  /// `out` is no longer than size().
   void copy_to(std::span<int32_t> out) const noexcept;
 
  private:
