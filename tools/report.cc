@@ -142,8 +142,7 @@ std::vector<std::string> files_of(const Options& options, const Inputs& inputs) 
   const dataset::SampleFlags& tokenizer = options.tokenizer;
   std::vector<std::string> files = {tokenizer.tokenizer_model, tokenizer.vocab_file,
                                     tokenizer.merge_file};
-  for (const report::Run& run : inputs.runs)
-    files.insert(files.end(), {run.path, run.config_path});
+  for (const report::Run& run : inputs.runs) files.insert(files.end(), {run.path, run.config_path});
   for (const std::string& prefix : inputs.datasets)
     files.insert(files.end(), {prefix + ".idx", prefix + ".bin", indexed::manifest_path(prefix)});
   std::error_code none;
