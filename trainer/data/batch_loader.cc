@@ -108,7 +108,8 @@ void BatchLoader::check_tokens(int64_t sample, std::span<const int32_t> tokens) 
     if (at < piece.num_tokens) {
       throw indexed::FormatError(message(
           dataset.prefix(), ".bin: document ", document_of(dataset, piece.sequence), ", token ",
-          piece.offset + at, ": id ", *bad, ": the vocabulary has ids 0 to ", limit - 1));
+          piece.offset + at, ": id ", dataset.sequence(piece.sequence)[piece.offset + at],
+          ": the vocabulary has ids 0 to ", limit - 1));
     }
     at -= piece.num_tokens;
   }

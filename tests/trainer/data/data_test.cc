@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 
 #include "libindexed/builder.h"
@@ -203,6 +204,35 @@ TEST_F(DataTest, RefusesIdsOutsideOfTheVocabularyAndSamplesPastTheEnd) {
   }
   EXPECT_EQ(error, p + ".bin: document 9, token 5: id 905: the vocabulary has ids 0 to 904");
   EXPECT_THROW(loader.fill(loader.num_samples(), 1, out.arrays()), indexed::FormatError);
+}
+
+// An id of more than 31 bits is named whole, not as what is left of it.
+TEST_F(DataTest, RefusesIdsOf64Bits) {
+  const std::string p = folder_ + "/wide";
+  {
+    indexed::IndexedDatasetBuilder builder(p, {.dtype = indexed::DType::int64});
+    for (int d = 0; d < 4; ++d) builder.add_document(std::vector<int32_t>{1, 2, 3, 4, 5, 6});
+    builder.finish();
+  }
+  const int64_t wide = int64_t{1} << 40;
+  for (const int64_t token : {8, 14, 20}) {  // token 2 of documents 1 to 3
+    std::fstream file(p + ".bin", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(token * 8);
+    file.write(reinterpret_cast<const char*>(&wide), 8);
+  }
+  const indexed::TrainingData data = open_training_data(config({p}));
+  const BatchLoader loader(data, *data.split(0),
+                           {.seq_length = 4, .micro_batch_size = 1, .vocab_size = 905});
+  Filled out(4);
+  std::string error;
+  for (int64_t i = 0; i < loader.num_samples() && error.empty(); ++i) {
+    try {
+      loader.fill(i, 1, out.arrays());
+    } catch (const indexed::FormatError& e) {
+      error = e.what();
+    }
+  }
+  EXPECT_THAT(error, HasSubstr("token 2: id 1099511627776: the vocabulary has ids 0 to 904"));
 }
 
 TEST_F(DataTest, AFileInsteadOfAPrefixIsRefusedUnderItsFlag) {
