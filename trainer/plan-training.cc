@@ -143,7 +143,7 @@ int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
 void check_needed(const TrainConfig& config, bool as_given) {
   const bool tokenizer = !(config.vocab_file + config.merge_file + config.tokenizer_model).empty();
   const bool batch = config.max_global_batch_size || config.global_batch_size;
-  const std::pair<bool, const char*> needed[] = {
+  const cli::Needed needed[] = {
       {config.num_layers.has_value(), "--num-layers"},
       {config.hidden_size.has_value(), "--hidden-size"},
       {config.num_attention_heads.has_value(), "--num-attention-heads"},
@@ -151,14 +151,7 @@ void check_needed(const TrainConfig& config, bool as_given) {
       {config.vocab_size || tokenizer, "--vocab-file (or --tokenizer-model, or --vocab-size)"},
       {as_given || batch, "--max-global-batch-size (or --global-batch-size)"},
       {!as_given || config.micro_batch_size > 0, "--micro-batch-size"}};
-  std::vector<std::string> absent;
-  for (const auto& [there, flag] : needed)
-    if (!there) absent.emplace_back(flag);
-  if (absent.empty()) return;
-  const std::string last = absent.back();
-  absent.pop_back();
-  if (absent.empty()) throw UsageError(last + " is missing");
-  throw UsageError(concat(cli::join(absent, ", "), " and ", last, " are missing"));
+  cli::require_all(needed);
 }
 
 // The trainer's default: one micro-batch for each data-parallel rank.

@@ -38,34 +38,11 @@ def random_character(chance, mixture):
         elif mixture == 1:
             code = chance.choice(
                 [
-                    0x20,
-                    0x0A,
-                    0x0D,
-                    0x09,
-                    0x27,
-                    0x2019,
-                    0x73,
-                    0x6C,
-                    0x65,
-                    0x76,
-                    0x31,
-                    0x32,
-                    0x41,
-                    0x7A,
-                    0xA0,
-                    0x3000,
-                    0x85,
-                    0x2028,
-                    0x200B,
-                    0x301,
-                    0x30A,
-                    0xE9,
-                    0x130,
-                    0x131,
-                    0x17F,
-                    0x212A,
-                    0xDF,
-                    0x660,
+                    int(code, 16)
+                    for code in (
+                        "20 0A 0D 09 27 2019 73 6C 65 76 31 32 41 7A A0 3000 85 2028 200B 301 30A "
+                        "E9 130 131 17F 212A DF 660"
+                    ).split()
                 ]
             )
         elif mixture == 2:

@@ -59,32 +59,11 @@ def random_character(chance, kind):
             0: lambda: chance.randrange(0x110000),
             1: lambda: chance.choice(
                 [
-                    0x20,
-                    0x0A,
-                    0x0D,
-                    0x09,
-                    0x27,
-                    0x2019,
-                    0x73,
-                    0x6C,
-                    0x31,
-                    0x41,
-                    0xA0,
-                    0x3000,
-                    0x85,
-                    0x2028,
-                    0x200B,
-                    0x301,
-                    0x323,
-                    0x30A,
-                    0xE9,
-                    0x130,
-                    0x17F,
-                    0x212A,
-                    0xDF,
-                    0x660,
-                    0x1100,
-                    0x1161,
+                    int(code, 16)
+                    for code in (
+                        "20 0A 0D 09 27 2019 73 6C 31 41 A0 3000 85 2028 200B 301 323 30A E9 130 "
+                        "17F 212A DF 660 1100 1161"
+                    ).split()
                 ]
             ),
             2: lambda: chance.randrange(0x20, 0x3000),

@@ -71,35 +71,11 @@ def random_character(chance, mixture):
         elif mixture == 1:
             code = chance.choice(
                 [
-                    0x20,
-                    0x20,
-                    0x0A,
-                    0x0D,
-                    0x09,
-                    0x27,
-                    0x73,
-                    0x6C,
-                    0x65,
-                    0x31,
-                    0x32,
-                    0x41,
-                    0x7A,
-                    0xA0,
-                    0x3000,
-                    0x85,
-                    0x2028,
-                    0x200B,
-                    0x301,
-                    0x30A,
-                    0xE9,
-                    0x2581,
-                    0xFF21,
-                    0xFB01,
-                    0x2126,
-                    0x1E9B,
-                    0xAD,
-                    0xFEFF,
-                    0,
+                    int(code, 16)
+                    for code in (
+                        "20 20 0A 0D 09 27 73 6C 65 31 32 41 7A A0 3000 85 2028 200B 301 30A E9 "
+                        "2581 FF21 FB01 2126 1E9B AD FEFF 0"
+                    ).split()
                 ]
             )
         elif mixture == 2:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. Text to numbers and back; every error names the permitted range.
+// Room: tools/cli. Text to numbers and back, every error names the permitted range; what must be
+// given.
 // Not here: which flag the text belongs to; parse.cc puts its name before the reason.
 #include "tools/cli/fields.h"
 
@@ -128,6 +129,17 @@ std::vector<std::string_view> split_names(std::string_view names) {
     names.remove_prefix(std::min(end + 1, names.size()));
   }
   return words;
+}
+
+void require_all(std::span<const Needed> needed) {
+  std::vector<std::string> absent;
+  for (const Needed& one : needed)
+    if (!one.there) absent.emplace_back(one.flag);
+  if (absent.empty()) return;
+  const std::string last = absent.back();
+  absent.pop_back();
+  if (absent.empty()) throw UsageError(last + " is missing");
+  throw UsageError(concat(join(absent, ", "), " and ", last, " are missing"));
 }
 
 std::string show_real(double value) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -64,6 +65,14 @@ struct Field {
   /// Of a `one`: a further use of the flag adds its value, where it else replaces what stands.
   bool adds_up = false;
 };
+
+/// What a command cannot do without: whether it is there, and what a message calls it.
+struct Needed {
+  bool there = false;
+  const char* flag = "";
+};
+/// Errors: UsageError that names all that are absent.
+void require_all(std::span<const Needed> needed);
 
 /// One row of a flag table.
 template <class O>

@@ -59,23 +59,15 @@ bool Derivation::changed(std::string_view name) const {
 void Derivation::missing() const {
   const bool length = config.train_iters || config.train_samples || config.train_tokens;
   const bool data = own_paths_given(config) || one_path_given(config) || config.dry_run;
-  const std::pair<bool, const char*> needed[] = {
-      {config.num_layers.has_value(), "--num-layers"},
-      {config.hidden_size.has_value(), "--hidden-size"},
-      {config.num_attention_heads.has_value(), "--num-attention-heads"},
-      {config.seq_length != 0, "--seq-length"},
-      {config.micro_batch_size != 0, "--micro-batch-size"},
-      {length, "--train-iters (or --train-samples, or --train-tokens)"},
-      {config.lr.has_value() || config.skip_train, "--lr"},
-      {data, "--data-path"}};
-  std::vector<std::string> absent;
-  for (const auto& [there, flag] : needed)
-    if (!there) absent.emplace_back(flag);
-  if (absent.empty()) return;
-  const std::string last = absent.back();
-  absent.pop_back();
-  if (absent.empty()) throw UsageError(last + " is missing");
-  throw UsageError(concat(cli::join(absent, ", "), " and ", last, " are missing"));
+  const cli::Needed needed[] = {{config.num_layers.has_value(), "--num-layers"},
+                                {config.hidden_size.has_value(), "--hidden-size"},
+                                {config.num_attention_heads.has_value(), "--num-attention-heads"},
+                                {config.seq_length != 0, "--seq-length"},
+                                {config.micro_batch_size != 0, "--micro-batch-size"},
+                                {length, "--train-iters (or --train-samples, or --train-tokens)"},
+                                {config.lr.has_value() || config.skip_train, "--lr"},
+                                {data, "--data-path"}};
+  cli::require_all(needed);
 }
 
 void Derivation::model() {
