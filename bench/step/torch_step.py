@@ -4,20 +4,25 @@ PyTorch does it here.
 
 torch_step.py [--model 124M,345M,774M,1558M,1.3B,6.7B,13B,8B] [--layers L] [--seconds 20]
               [--autocast] [--micro-batch-size B] [--recompute]
-              [--float8 tensorwise|rowwise|rowwise_with_gw_hp]
+              [--float8 tensorwise|rowwise|rowwise_with_gw_hp] [--lock FILE]
 torchrun --nproc-per-node N torch_step.py --shard ddp|fsdp ...
 
 torch.compile, cuDNN's attention, fused AdamW, clip 1.0, no dropout, vocabulary 50304. Weights are
 bf16; under --autocast and with --shard ddp fp32; with --shard fsdp (fully_shard of each block and
 of the rest) fp32 shards and bf16 in compute, gradients summed in fp32. --float8 turns the blocks'
 linear layers into torchao's. 8B is Llama's (grouped queries, SwiGLU, RMSNorm, rotary), of which
---layers takes the first L. The batch is each rank's. Prints tokens/s of all ranks over the second
-half of the time held, the most memory of a rank, and on one GPU the power of that half; checks
-first that the loss falls on one repeated batch. --device cpu is for trying this file out.
+--layers takes the first L. The batch is each rank's. Prints tokens/s of all ranks (the median of
+five steps each, over the second half of the time held), the most memory of a rank, and on one GPU
+the power of that half; checks first that the loss falls on one repeated batch. --lock waits for
+flock(1) of FILE once the step is compiled, so that several may compile at once. --device cpu is for
+trying this file out.
 """
 
 import argparse
+import contextlib
+import fcntl
 import os
+import statistics
 import subprocess
 import threading
 import time
@@ -161,6 +166,17 @@ def build(name, o, device):
     return model, model
 
 
+@contextlib.contextmanager
+def alone(path):
+    """Holds flock(1) of path, if there is one."""
+    if not path:
+        yield
+        return
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class Power:
     """Reads the watts of the only GPU ten times a second."""
 
@@ -184,6 +200,28 @@ class Power:
         self.process.kill()
         inside = [watts for at, watts in self.readings if at >= begin]
         return sum(inside) / max(1, len(inside))
+
+
+def timed(step, first, seconds, device, world):
+    """Steps a second, and watts."""
+    cuda = device.type == "cuda"
+    for _ in range(10):
+        last = step()
+    assert last.item() < first, (first, last.item())
+    power = Power() if cuda and world == 1 else None
+    marks, begin, going = [], time.time(), torch.ones(1, device=device)
+    while going.item() or len(marks) < 4:
+        for _ in range(5):
+            step()
+        marks.append(time.time())
+        going.fill_(time.time() - begin < seconds)
+        if world > 1:  # all ranks end with the same step
+            dist.broadcast(going, 0)
+        elif cuda:
+            torch.cuda.synchronize()
+    half = (len(marks) - 1) // 2
+    spans = [after - before for before, after in zip(marks[half:], marks[half + 1 :])]
+    return 5 / statistics.median(spans), power.mean(marks[half]) if power else 0
 
 
 def run(name, o, device, rank, world):
@@ -214,23 +252,9 @@ def run(name, o, device, rank, world):
         return loss.detach()
 
     first = step().item()
-    for _ in range(10):
-        last = step()
-    assert last.item() < first, (first, last.item())
-    power = Power() if cuda and world == 1 else None
-    marks, begin, going = [], time.time(), torch.ones(1, device=device)
-    while going.item() or len(marks) < 4:
-        for _ in range(5):
-            step()
-        marks.append(time.time())
-        going.fill_(time.time() - begin < o.seconds)
-        if world > 1:  # all ranks end with the same step
-            dist.broadcast(going, 0)
-        elif cuda:
-            torch.cuda.synchronize()
-    half = (len(marks) - 1) // 2
-    rate = 5 * (len(marks) - 1 - half) * batch * length * world / (marks[-1] - marks[half])
-    watts = power.mean(marks[half]) if power else 0
+    with alone(o.lock):
+        rate, watts = timed(step, first, o.seconds, device, world)
+    rate *= batch * length * world
     how = {"": "autocast" if o.autocast else "bf16 weights", "ddp": "DDP", "fsdp": "FSDP2"}[o.shard]
     how += f", torchao {o.float8}" if o.float8 else ""
     memory = torch.cuda.max_memory_allocated() / 1e9 if cuda else 0
@@ -260,6 +284,7 @@ def main():
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--float8", default="")
+    parser.add_argument("--lock", default="")
     o = parser.parse_args()
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device = (
