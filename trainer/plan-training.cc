@@ -14,8 +14,10 @@
 
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/config/outputs.h"
 #include "trainer/session/auto_layout.h"
 #include "trainer/session/calibrate.h"
 #include "trainer/session/devices.h"
@@ -171,7 +173,12 @@ std::optional<CardChoice> card_for(const PlanOptions& o) {
 }
 
 int plan(PlanOptions& o, cli::Invocation& call) {
-  if (!o.calibrate.empty()) return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
+  if (!o.calibrate.empty()) {
+    std::vector<std::string> inputs = input_files(o.train);
+    inputs.insert(inputs.end(), call.config_files.begin(), call.config_files.end());
+    cli::refuse_input_as_output("--calibrate", o.calibrate, inputs);
+    return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
+  }
   Given given;
   for (const std::string& name : call.parsed.given) given.insert(name);
   if (given.contains("tokens")) given.insert("train-tokens");

@@ -26,6 +26,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/config/outputs.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/auto_layout.h"
 #include "trainer/session/checkpoint_args.h"
@@ -385,6 +386,8 @@ int train(TrainConfig& config, cli::Invocation& call) {
                       (rank == nullptr || rank == std::string_view("0"));
   cli::Console silent_console{std::string(kProgram.name)};
   silent_console.set_quiet(true);
+  std::vector<std::string> configurations = call.config_files;
+  configurations.insert(configurations.end(), config.neox_config.begin(), config.neox_config.end());
   take_neox(config, call.parsed.given, speaks ? call.console : silent_console);
   const int ranks = ranks_here(config);
   rendezvous::Launch place = rendezvous::detect_launch(
@@ -405,6 +408,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   silent.set_quiet(true);
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
+    refuse_inputs_as_outputs(config, configurations);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {

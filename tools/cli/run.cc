@@ -18,6 +18,7 @@
 #include <iterator>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -238,7 +239,7 @@ class Session {
       else
         read_config(visible_, read_whole(file), file, parsed);
     }
-    common_.config.clear();
+    const std::vector<std::string> files = std::exchange(common_.config, {});
     Parsed line = parse_arguments(all_, arguments_);
     line.given.merge(parsed.given);
     if (!yaml.empty()) find_row(visible_, program_.yaml_flag)->set(yaml);
@@ -256,7 +257,7 @@ class Session {
     }
     check_required(all_, line);
     note_idle(console, line);
-    Invocation invocation{console, std::move(line), words(), command_line()};
+    Invocation invocation{console, std::move(line), words(), command_line(), files};
     return body(invocation);
   }
 

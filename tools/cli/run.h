@@ -31,6 +31,7 @@ struct Invocation {
   Parsed parsed;                       ///< operands, and which flags were given
   std::vector<std::string> arguments;  ///< the program's name and its words
   std::string command_line;            ///< as typed, quoted for a shell: for manifests and logs
+  std::vector<std::string> config_files = {};  ///< those of --config, in order
 };
 
 /// The release, as "0.1.0".
