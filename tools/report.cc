@@ -151,6 +151,8 @@ std::vector<std::string> files_of(const Options& options, const Inputs& inputs) 
 int make_report(Options& options, cli::Invocation& call) {
   if (options.ascii && !options.plot) throw cli::UsageError("--ascii needs --plot");
   const Inputs inputs = look_at(call.parsed.operands);
+  for (const report::Run& run : inputs.runs)
+    if (!run.passed_over.empty()) call.console.error(run.passed_over);
   if (options.plot) {
     if (inputs.runs.empty()) throw cli::UsageError("--plot needs a run");
     plot(inputs, options.ascii);
