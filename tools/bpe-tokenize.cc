@@ -407,8 +407,9 @@ void count_all(Job& job) {
       },
       [](size_t, std::span<const std::byte>) {});
   for (size_t i = 0; i < keys.size(); ++i) {
-    std::printf("%s\t%lld\t%lld\n", cli::one_line(job.options.reading.keys[i]).c_str(),
-                static_cast<long long>(keys[i].documents), static_cast<long long>(keys[i].tokens));
+    cli::print_format("%s\t%lld\t%lld\n", cli::one_line(job.options.reading.keys[i]).c_str(),
+                      static_cast<long long>(keys[i].documents),
+                      static_cast<long long>(keys[i].tokens));
   }
   cli::finish_stdout();
   close_run(job, totals);

@@ -209,7 +209,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   const ReportContext context{
       .task = task, .words = trainer_words(config, given), .has_length = has_length};
   const std::string report = o.json ? json_report(result, context) : text_report(result, context);
-  std::fwrite(report.data(), 1, report.size(), stdout);
+  cli::print(report);
   cli::finish_stdout();
   return result.best.empty() ? 1 : 0;
 }

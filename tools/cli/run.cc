@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -338,18 +340,29 @@ std::string describe(const std::exception& error) {
   return text;
 }
 
+StdoutError::StdoutError(int error)
+    : std::system_error(error == 0 ? EIO : error, std::generic_category(), "standard output") {}
+
 void print(std::string_view text) {
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-    throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(), "standard output");
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw StdoutError(errno);
+}
+
+void print_format(const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  char* text = nullptr;
+  const int size = vasprintf(&text, format, values);
+  va_end(values);
+  if (size < 0) throw std::bad_alloc();
+  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
+  print({text, static_cast<size_t>(size)});
 }
 
 void finish_stdout() {
   errno = 0;
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-  if (failed) {
-    throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(), "standard output");
-  }
+  if (failed) throw StdoutError(errno);
 }
 
 void refuse_terminal(int fd, std::string_view what) {
