@@ -216,6 +216,15 @@ TEST_F(ReportTest, RepeatedDocumentsAreCounted) {
   EXPECT_EQ(report::read_facts(prefix, {.count_repeated = false}).repeated, -1);
 }
 
+// 300,000 numbers of 32 bits would meet ten times, and of 48 bits hardly ever.
+TEST_F(ReportTest, ManyDifferentDocumentsAreNotTakenForEqual) {
+  const std::string prefix = folder_ / "many";
+  indexed::IndexedDatasetBuilder builder(prefix, {.dtype = indexed::DType::int32});
+  for (int32_t id = 0; id < 300'000; ++id) builder.add_document(std::vector<int32_t>{id});
+  builder.finish();
+  EXPECT_EQ(report::read_facts(prefix, {.samples = 0}).repeated, 0);
+}
+
 TEST_F(ReportTest, IdsOf64BitsAreWhole) {
   const std::string prefix = folder_ / "wide";
   indexed::IndexedDatasetBuilder builder(prefix, {.dtype = indexed::DType::int64});
