@@ -28,7 +28,8 @@ run report --plot d_text_document
 
 # A run that was killed while it wrote, on a disk that was full before: what is there is shown.
 mkdir killed
-{ sed '2s/.*/{"iteration": 20, "lm_/' a/metrics.jsonl; printf '{"iteration": 5'; } >killed/metrics.jsonl
+sed '2s/.*/{"iteration": 20, "lm_/' a/metrics.jsonl >killed/metrics.jsonl
+printf '{"iteration": 5' >>killed/metrics.jsonl
 run report --plot --ascii killed
 run report -q a killed -o killed.html
 grep -o '<p>killed.*</p>' killed.html

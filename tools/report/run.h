@@ -68,9 +68,9 @@ struct Run {
 bool is_run(const std::string& path);
 
 /// Reads a run. Lines of an iteration that comes again later (the run was resumed from before it)
-/// are replaced by the later ones. Lines that cannot be read are told in `passed_over`: one that is
-/// cut (the run is writing it, or was killed), one that a full or failing disk left damaged or zero,
-/// one without a number "iteration".
+/// are replaced by the later ones. Lines that cannot be read are told in `passed_over`: a cut one
+/// (the run is writing it, or was killed), those that a full or failing disk left damaged or zero,
+/// those without a number "iteration".
 /// Errors: std::system_error; std::runtime_error if no line can be read, naming the first.
 Run read_run(const std::string& path);
 
