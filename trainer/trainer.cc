@@ -45,6 +45,18 @@ using namespace trainer;
 using cli::concat;
 using cli::UsageError;
 
+// Whether this process is the job's first, or its launcher: of many ranks one names what has no
+// effect.
+bool speaks() {
+  if (std::getenv("GRISTMILL_RANK") != nullptr) return false;  // the launcher has
+  for (const char* name : {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK",
+                           "PMI_RANK"}) {
+    const char* rank = std::getenv(name);
+    if (rank != nullptr) return rank == std::string_view("0");
+  }
+  return true;
+}
+
 const cli::Program kProgram = {.name = "trainer",
                                .summary = "train a language model from an indexed dataset",
                                .operands = "",
@@ -53,6 +65,7 @@ const cli::Program kProgram = {.name = "trainer",
                                .at_end = indexed::check_mapped_files,
                                .config_file = true,
                                .yaml_flag = "neox-config",
+                               .speaks = speaks,
                                .version_note = gpu_support};
 
 // Ranks that this host gets where a launcher does not say: as asked, or one for each GPU.
@@ -380,15 +393,11 @@ void show_files(TrainConfig& config, cli::Invocation& call) {
 }
 
 int train(TrainConfig& config, cli::Invocation& call) {
-  // The launcher, or rank 0 of another's, names what has no effect.
-  const char* rank = std::getenv("RANK");
-  const bool speaks = std::getenv("GRISTMILL_RANK") == nullptr &&
-                      (rank == nullptr || rank == std::string_view("0"));
   cli::Console silent_console{std::string(kProgram.name)};
   silent_console.set_quiet(true);
   std::vector<std::string> configurations = call.config_files;
   configurations.insert(configurations.end(), config.neox_config.begin(), config.neox_config.end());
-  take_neox(config, call.parsed.given, speaks ? call.console : silent_console);
+  take_neox(config, call.parsed.given, speaks() ? call.console : silent_console);
   const int ranks = ranks_here(config);
   rendezvous::Launch place = rendezvous::detect_launch(
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },

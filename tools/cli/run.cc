@@ -258,7 +258,7 @@ class Session {
       throw UsageError(concat("unexpected argument ", quote(line.operands[0])));
     }
     check_required(all_, line);
-    note_idle(console, line);
+    if (program_.speaks == nullptr || program_.speaks()) note_idle(console, line);
     Invocation invocation{console, std::move(line), words(), command_line(), files};
     return body(invocation);
   }
