@@ -30,6 +30,8 @@ refused $tokenize -o q q.quarantine
 refused $tokenize -o p p_text_document.bin
 refused $tokenize -o p - --quarantine docs <docs
 refused $tokenize --count docs --quarantine docs
+run bpe-tokenize -q --count -o p --vocab-file vocab.json --merge-file merges.txt \
+  --on-error skip -i p_text_document.bin 2>errors
 for end in idx manifest; do
   ln docs r_text_document.$end
   refused $tokenize -o r docs
