@@ -231,7 +231,8 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
     }
     return kNoId;
   };
-  auto limit = static_cast<int32_t>(source.vocab.tokens.size());
+  int32_t limit = 0;  // the next free id: tekken.json's special tokens come before the others
+  for (const VocabSource::Token& token : source.vocab.tokens) limit = std::max(limit, token.id + 1);
   for (const AddedToken& token : source.added_tokens) limit = std::max(limit, token.id + 1);
   for (auto& [id, token] : config.listed_tokens()) {
     const int32_t here = id_of(token.content);

@@ -233,6 +233,67 @@ TEST(FolderRefusalTest, NamesWhatTekkenJsonDoesNotHave) {
             "supported");
   EXPECT_THAT(with(R"({"added_tokens_decoder": {"1": {"content": "<s>"}}})"),
               HasSubstr("its flags are not those of tekken.json"));
+  for (const char* flag : {"lstrip", "single_word"})
+    EXPECT_THAT(with((std::string(R"({"added_tokens_decoder": {"1": {"content": "<s>", ")") + flag +
+                      R"(": true, "special": true}}})")
+                         .c_str()),
+                HasSubstr("its flags are not those of tekken.json"));
+  const auto at = [&](const char* id, const char* content) {
+    return with((std::string(R"({"added_tokens_decoder": {")") + id + R"(": {"content": ")" +
+                 content + R"(", "special": true}}})")
+                    .c_str());
+  };
+  EXPECT_EQ(at("1590", "<new>"), "");
+  EXPECT_EQ(at("1490", "<new>"),
+            "tokenizer_config.json: \"<new>\": its id is 1490, which tekken.json contradicts");
+  EXPECT_EQ(at("1591", "<new>"),
+            "tokenizer_config.json: \"<new>\": its id is 1591, which tekken.json contradicts");
+  EXPECT_EQ(at("1590", "<s>"),
+            "tokenizer_config.json: \"<s>\": its id is 1590, which tekken.json contradicts");
+}
+
+// Ids of the golden tekken.json: special tokens 0 to 99, of which six have names, others to 1589.
+TEST(FolderTemplates, AConfigurationBesideTekkenJson) {
+  const auto folder = [](const std::string& config) {
+    return tok::read_folder(reader({{"tekken.json", read_golden("sentencepiece/tekken.json")},
+                                    {"tokenizer_config.json", config}}));
+  };
+  const tok::TokenizerSource plain = folder("{}");
+  EXPECT_EQ(plain.bos_id, 1);
+  EXPECT_EQ(plain.eos_id, 2);
+  EXPECT_EQ(plain.pad_id, 5);
+  EXPECT_EQ(plain.prefix_ids, std::vector<int32_t>{1});
+  EXPECT_EQ(plain.suffix_ids, std::vector<int32_t>());
+  EXPECT_FALSE(plain.split_special_tokens);
+
+  const tok::TokenizerSource other =
+      folder(R"({"bos_token": "[INST]", "eos_token": "<new>", "pad_token": "",
+                 "add_bos_token": true, "add_eos_token": true, "split_special_tokens": true,
+                 "added_tokens_decoder": {"1590": {"content": "<new>", "special": true},
+                                          "1591": {"content": "<next>", "lstrip": true}}})");
+  EXPECT_EQ(other.bos_id, 3);
+  EXPECT_EQ(other.eos_id, 1590);
+  EXPECT_EQ(other.prefix_ids, std::vector<int32_t>{3});
+  EXPECT_EQ(other.suffix_ids, std::vector<int32_t>{1590});
+  EXPECT_TRUE(other.split_special_tokens);
+  ASSERT_EQ(other.added_tokens.size(), 102u);
+  EXPECT_EQ(other.added_tokens[101].content, "<next>");
+  EXPECT_EQ(other.added_tokens[101].id, 1591);
+  EXPECT_EQ(folder(R"({"add_bos_token": false})").prefix_ids, std::vector<int32_t>());
+  EXPECT_EQ(folder(R"({"pad_token": "</s>"})").pad_id, 2);
+}
+
+// A list of ranks has no role for a token: with no BOS in it, none is put before a text.
+TEST(FolderTemplates, TekkenJsonWithoutABeginning) {
+  ordered_json tree = ordered_json::parse(read_golden("sentencepiece/tekken.json"));
+  tree["special_tokens"][1]["token_str"] = "<start>";
+  const auto folder = [&](const char* config) {
+    return tok::read_folder(
+        reader({{"tekken.json", tree.dump()}, {"tokenizer_config.json", config}}));
+  };
+  EXPECT_EQ(folder("{}").prefix_ids, std::vector<int32_t>());
+  EXPECT_EQ(folder(R"({"add_bos_token": true})").prefix_ids, std::vector<int32_t>());
+  EXPECT_EQ(folder(R"({"bos_token": "<start>"})").prefix_ids, std::vector<int32_t>());
 }
 
 // Seen with transformers 5.23: the flags are lost, or the token is not special, where 4.46 keeps
