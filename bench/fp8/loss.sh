@@ -4,10 +4,11 @@
 # same samples, one run after another.
 #   bench/fp8/loss.sh FOLDER CORPUS VOCAB.json MERGES.txt MODEL TOKENS [RECIPE...]
 # CORPUS: documents, each ended by a NUL byte. MODEL: 124M, 345M, 774M or 1.3B. RECIPE:
-# delayed, tensorwise, or flags of the trainer in one word list ("--fp8-format e4m3
-# --no-fp8-wgrad"). FOLDER keeps the dataset and each run's metrics.jsonl; bench/fp8/curves.py
-# reads them.
-# BIN: folder of the programs.
+# delayed, tensorwise, rowwise, blockwise, or flags of the trainer in one word list ("--fp8-format
+# e4m3 --no-fp8-wgrad"); torch and torchao: PyTorch's bf16 and torchao's FP8 from the same weights
+# (torch_loss.py). FOLDER keeps the dataset and each run's
+# metrics.jsonl; bench/fp8/curves.py reads them.
+# BIN: folder of the programs. SKIP_BF16=1: only the recipes, and no table.
 set -euo pipefail
 folder=$1 corpus=$2 vocab=$3 merges=$4 model=$5 tokens=$6
 shift 6
@@ -24,27 +25,51 @@ case $model in
 *) echo "loss.sh: $model: 124M, 345M, 774M or 1.3B" >&2 && exit 2 ;;
 esac
 steps=$((tokens / (batch * length)))
+data=(--data-path "$folder/corpus_text_document" --split 100,0,0 --seq-length "$length" --seed 1234)
+trainer_of() { # FLAGS...
+  trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" \
+    --num-attention-heads "${shape[2]}" "${data[@]}" \
+    --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" \
+    --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer \
+    --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
+    --weight-decay 0.1 --eval-iters 0 "$@"
+}
 train() { # NAME FLAGS...
   local name=$1
   shift
   [ ! -e "$folder/$model-$name.jsonl" ] || return 0 # of an earlier call
-  trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" \
-    --num-attention-heads "${shape[2]}" --seq-length "$length" \
-    --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" \
-    --train-iters "$steps" \
-    --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer \
-    --data-path "$folder/corpus_text_document" --data-cache-path "$folder/cache" --split 100,0,0 \
-    --seed 1234 --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
-    --weight-decay 0.1 --lr "$lr" --min-lr "${lr/e-4/e-5}" \
+  trainer_of --train-iters "$steps" --lr "$lr" --min-lr "${lr/e-4/e-5}" \
     --lr-decay-style cosine --lr-warmup-iters $((steps / 10)) --log-interval 5 \
-    --eval-iters 0 --metrics-file "$folder/$model-$name.jsonl" "$@" \
+    --data-cache-path "$folder/cache" --metrics-file "$folder/$model-$name.jsonl" "$@" \
     >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
 }
-train bf16
+torch() { # NAME FLAGS...
+  local name=$1
+  shift
+  [ ! -e "$folder/$model-$name.jsonl" ] || return 0
+  # One step at a learning rate of zero writes the first weights.
+  [ -e "$folder/$model-hf" ] || {
+    shuffle-index "${data[@]}" --data-cache-path "$folder/$model-cache" \
+      --samples "$((steps * batch)),0,0" --tokenizer-type GPT2BPETokenizer
+    trainer_of --train-iters 1 --lr 0 --min-lr 0 --save "$folder/$model-first" --save-interval 1 \
+      >"$folder/$model-first.log" 2>&1 || tail -n 3 "$folder/$model-first.log"
+    megatron-to-hf -q --input "$folder/$model-first" --output "$folder/$model-hf" --dtype fp32 \
+      --vocab-file "$vocab" --merge-file "$merges"
+    rm -rf "$folder/$model-first"
+  }
+  python3 "$(dirname "$0")/torch_loss.py" "$folder/$model-hf" "$folder/corpus_text_document" \
+    "$folder/$model-cache" "$folder/$model-$name.jsonl" "$model" "$steps" "$lr" "${lr/e-4/e-5}" "$@" \
+    >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
+}
+[ -n "${SKIP_BF16:-}" ] || train bf16
 for recipe in "$@"; do
   case $recipe in
-  delayed | tensorwise) train "$recipe" --fp8-format hybrid --fp8-recipe "$recipe" ;;
+  delayed | tensorwise | rowwise | blockwise)
+    train "$recipe" --fp8-format hybrid --fp8-recipe "$recipe"
+    ;;
+  torch) torch torch ;;
+  torchao) torch torchao --float8 tensorwise ;;
   *) read -ra flags <<<"$recipe" && train "${recipe// /}" "${flags[@]}" ;;
   esac
 done
-python3 "$(dirname "$0")/curves.py" "$folder"/"$model"-*.jsonl
+[ -n "${SKIP_BF16:-}" ] || python3 "$(dirname "$0")/curves.py" "$folder"/"$model"-*.jsonl

@@ -136,10 +136,13 @@ class Measurement {
     if (iteration_ > 2) static_cast<void>(engine_.result(1));
   }
 
-  /// As GptShape::flops_per_token, of any family.
+  /// As GptShape::flops_per_token, of any family: a table of embeddings that is not the output
+  /// layer too is only looked up.
   double flops_per_token() const {
     const double attention = static_cast<double>(shape_.layers * shape_.hidden * shape_.seq_length);
-    return 6 * static_cast<double>(trainer::count_parameters(spec_)) + 6 * attention;
+    const int64_t looked_up =
+        spec_.tied_embeddings ? 0 : spec_.padded_vocab_size * spec_.hidden_size;
+    return 6 * static_cast<double>(trainer::count_parameters(spec_) - looked_up) + 6 * attention;
   }
 
   /// Milliseconds of each of `steps` steps, sorted.
