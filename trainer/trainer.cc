@@ -49,8 +49,8 @@ using cli::UsageError;
 // effect.
 bool speaks() {
   if (std::getenv("GRISTMILL_RANK") != nullptr) return false;  // the launcher has
-  for (const char* name : {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK",
-                           "PMI_RANK"}) {
+  for (const char* name :
+       {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK"}) {
     const char* rank = std::getenv(name);
     if (rank != nullptr) return rank == std::string_view("0");
   }
