@@ -1,7 +1,8 @@
 // See amx_gemm.h. Two panels of rows by 32 columns of c are four tiles of sums. A block of b,
-// kDepth deep, is packed into pairs of k, as tiles read it, and stays in the second-level cache with
-// the sums; two panels of rows stay in the nearest one while all its columns pass by. The instructions are inline assembly, because GCC's functions for
-// them do not say that they read memory.
+// kDepth deep, is packed into pairs of k, as tiles read it, and stays in the second-level cache
+// with the sums; two panels of rows stay in the nearest one while all its columns pass by. The
+// instructions are inline assembly, because GCC's functions for them do not say that they read
+// memory.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cpu/amx_gemm.h"
