@@ -111,7 +111,8 @@ TEST_P(PromptTest, NeitherCutsNorThreadsChangeABit) {
   }
 }
 
-// Up to three tokens are one at a time, bit for bit, also where a window ends within a block of keys.
+// Up to three tokens are one at a time, bit for bit, also where a window ends within a block of
+// keys.
 TEST_P(PromptTest, UpToThreeAtOnceAreOneAtATime) {
   ops::cpu::CpuOps ops(2);
   Decoder decoder(spec(), DType::f32, 700, ops, narrow);

@@ -132,6 +132,15 @@ TEST(LinearPieces, GiveTheBitsOfTheWholeWeight) {
           }
 }
 
+// Products that wait for their place, packed rows and sums of several threads share one memory.
+TEST(LinearPieces, ThreadsKeepOffEachOthersMemory) {
+  cpu::CpuOps cpu(4), alone(1);
+  Packed linear({25, 25, 24}, 500, 300, DType::bf16, true);
+  const std::vector<float> wanted = linear.run(alone, false, true, Activation::none);
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(same_bits(linear.run(cpu, true, true, Activation::none), wanted)) << i;
+}
+
 // Pieces in any order, and those that are no neighbours in the list though they are in memory.
 TEST(LinearPieces, NoBitDependsOnTheirOrder) {
   cpu::CpuOps cpu(2);
