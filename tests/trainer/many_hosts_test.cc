@@ -186,6 +186,44 @@ TEST_F(ManyHostsTest, WithoutProgressTheRestartsAreUsedUp) {
   expect_same(save);
 }
 
+// One host was started again, and so has more restarts left than the other, which ends: so does it,
+// at once, and says for whose sake.
+TEST_F(ManyHostsTest, AHostWithoutRestartsEndsTheOther) {
+  for (const int victim : {1, 0}) {
+    SCOPED_TRACE(victim);
+    const std::string save = "save" + std::to_string(victim);
+    const Words of = words(save, {"--max-restarts", "2"});
+    const Variables fault = {
+        {"LD_PRELOAD", FAULT_SHIM},
+        {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+        {"FAULT_RANK", "3"},
+        {"FAULT_AT", "3"}};
+    Hosts hosts = {start_host(0, of, fault), start_host(1, of, fault)};
+    const int other = 1 - victim;
+    // In the second start's steps, which the loss of a host ends.
+    const auto in_steps = [&] {
+      const std::string text = read("out.0"), first = "iteration       10/";
+      return text.find(first) != text.rfind(first);
+    };
+    for (int i = 0; i < 6000 && !in_steps(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(hosts[static_cast<size_t>(victim)], SIGKILL);
+    wait(hosts[static_cast<size_t>(victim)]);
+    hosts[static_cast<size_t>(victim)] = start_host(victim, of, fault, ".again");
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(wait_hosts(hosts), testing::Each(75)) << both();
+    // Well before the ten minutes of --rejoin-timeout-minutes.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    const std::string line = "node " + std::to_string(other) +
+                             " of 2: no restart is left: 2 without a newer checkpoint between them";
+    EXPECT_THAT(read("err." + std::to_string(other)), HasSubstr("trainer: " + line + "\n"));
+    EXPECT_THAT(read("err." + std::to_string(victim) + ".again"),
+                ContainsRegex("trainer: rank " + std::to_string(2 * other) +
+                              " \\([^)]*\\): " + line + "; its own messages say why\n"));
+    EXPECT_EQ(orphans(), 0);
+  }
+}
+
 TEST_F(ManyHostsTest, WhatCannotWorkIsRefusedByNameOnBothHosts) {
   const auto refused = [&](Words more) {
     more.insert(more.end(), {"--micro-batch-size", "1"});
@@ -218,6 +256,34 @@ TEST_F(ManyHostsTest, AHostWithOneRankGoesOn) {
   EXPECT_EQ(wait(hosts[1]).status, 0) << both();
   EXPECT_THAT(read("err.1"), HasSubstr("node 1 of 2: restart 1 of 9 with 1 rank\n"));
   expect_same("save");
+}
+
+// A rank dies when it would tell its launcher that the run is over. Rank 1 is told so when it comes
+// again; before rank 0 has said so it is not, and all come again.
+TEST_F(ManyHostsTest, AKillAtTheVeryEndMakesNobodyWait) {
+  const Words one = {"--nproc-per-node", "1", "--micro-batch-size", "2", "--max-restarts", "1"};
+  ASSERT_THAT(run_hosts(words("whole", one)), testing::Each(0)) << both();
+  for (const int victim : {1, 0}) {
+    SCOPED_TRACE(victim);
+    const std::string save = "save" + std::to_string(victim);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(run_hosts(words(save, one), {{"LD_PRELOAD", FAULT_SHIM},
+                                             {"FAULT_ROOT", "/memfd:trainer-end"},
+                                             {"FAULT_RANK", std::to_string(victim)},
+                                             {"FAULT_AT", "1"}}),
+                testing::Each(victim == 1 ? 0 : 75))
+        << both();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    EXPECT_THAT(read("err.1"), HasSubstr("node 1 of 2: restart 1 of 1 with 1 rank\n"));
+    if (victim == 1) {
+      EXPECT_THAT(read("err.1"), HasSubstr("trainer: the run was over when the ranks of this host "
+                                           "were lost\n"));
+      EXPECT_THAT(read("err.0"), Not(HasSubstr("restart 1 of 1")));
+    } else {
+      EXPECT_THAT(run_hosts(words(save, one)), testing::Each(0)) << both();
+    }
+    expect_same(save);
+  }
 }
 
 }  // namespace

@@ -250,6 +250,30 @@ TEST_F(ResumeTest, RampUpAndBlend) {
   expect_same("twice", "ramp-up and blend");
 }
 
+// Samples are all alike, so that --seed is that of dropout alone.
+TEST_F(ResumeTest, DropoutGoesOnWithTheCheckpointsSeedUnlessThatIsNotWanted) {
+  indexed::IndexedDatasetBuilder builder(folder_ + "/same", {.dtype = indexed::DType::uint16});
+  for (int d = 0; d < 40; ++d) builder.add_document(std::vector<int32_t>(50, 7));
+  builder.finish();
+  data_path_ = {"same"};
+  const auto with_seed = [&](const std::string& save, const char* seed, const char* more) {
+    const Ended first = run(saving(save, {"--seed", "5", "--exit-interval", "7"}));
+    EXPECT_EQ(first.status, 75) << first.err;
+    std::vector<std::string> words = saving(save, {"--seed", seed});
+    if (more != nullptr) words.push_back(more);
+    const Ended second = run(words);
+    EXPECT_EQ(second.status, 0) << second.err;
+    return tensors(save, 12);
+  };
+  ASSERT_EQ(run(saving("whole", {"--seed", "5"})).status, 0);
+  const std::string whole = tensors("whole", 12);
+  EXPECT_TRUE(with_seed("other", "9", nullptr) == whole);
+  EXPECT_TRUE(with_seed("same_seed", "5", "--no-load-rng") == whole);
+  const std::string anew = with_seed("anew", "9", "--no-load-rng");
+  EXPECT_FALSE(anew == whole);
+  EXPECT_TRUE(with_seed("anew_again", "9", "--no-load-rng") == anew);
+}
+
 TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
   const std::vector<std::string> flags = {"--optimizer", "muon", "--muon-nesterov"};
   ASSERT_EQ(run(saving("whole", flags)).status, 0);

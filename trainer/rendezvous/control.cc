@@ -75,7 +75,7 @@ class Control::Link final : public Store {
   std::map<int64_t, std::vector<std::string>> rounds_;
   std::map<int64_t, std::vector<Letter>> letters_;  ///< By topic.
   int64_t round_ = 0, collected_ = 0;
-  bool left_ = false, all_left_ = false, cut_ = false;
+  bool all_left_ = false, cut_ = false;
   std::atomic<bool> ending_ = false;
   int wake_ = -1;
   std::thread thread_;
@@ -99,6 +99,7 @@ Control::Link::Link(ControlOptions given) : options(std::move(given)) {
       stream_.emplace(std::move(entry.stream));
       roster = std::move(entry.roster);
     } catch (...) {
+      if (options.tells) server_->wait_until(&Server::all_hosts_told);
       remove();
       std::this_thread::sleep_for(kLastWord);
       throw;
@@ -166,7 +167,6 @@ void Control::Link::run() {
     if (!open || silence > options.hang_timeout + options.hang_timeout / 4) {
       cut_ = true;
       changed_.notify_all();
-      if (left_) return;
       const Status s = rank_status.status();
       end(s.resumable ? exit_status::kResumable : exit_status::kFailed,
           roster[0].name() + ": in step " + std::to_string(s.step) +
@@ -208,6 +208,10 @@ bool Control::Link::handle(const Frame& frame) {
     std::vector<Letter>& box = letters_[in.number()];
     box.push_back({from, in.text()});
   } else if (frame.kind == FrameKind::all_left) {
+    if (options.claim.rank != 0) {  // rank 0's server has called it before it told anybody.
+      if (options.over) options.over();
+      send(FrameKind::farewell, "");
+    }
     all_left_ = true;
   } else if (frame.kind == FrameKind::verdict) {
     const int status = static_cast<int>(in.number());
@@ -217,6 +221,8 @@ bool Control::Link::handle(const Frame& frame) {
     else
       end(status, roster[0].name() + " ended the run: " + line,
           options.hosts_apart && !beside(roster[0]) && first_on_host());
+    cut_ = true;
+    changed_.notify_all();
     return false;
   }
   changed_.notify_all();
@@ -283,13 +289,13 @@ std::vector<Letter> Control::Link::letters(int64_t topic, std::chrono::milliseco
 void Control::Link::leave() {
   rank_status.enter(Phase::end, rank_status.status().step);
   beat();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    left_ = true;
-  }
   send(FrameKind::leave, "");
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, options.hang_timeout, [&] { return all_left_ || cut_; });
+  // Both sides watch each other meanwhile: a rank that hangs or is lost ends the wait.
+  changed_.wait(lock, [&] { return all_left_ || cut_; });
+  if (!all_left_) throw ops::DeviceError("comm: the connection to rank 0 is lost");
+  lock.unlock();
+  if (server_) server_->wait_until(&Server::all_hosts_know);
 }
 
 void Control::Link::report_failure(const std::string& why, bool peer, int status) {

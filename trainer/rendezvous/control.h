@@ -21,11 +21,13 @@
 
 namespace rendezvous {
 
-/// The rendezvous failed. `told`: rank 0 has the same message and prints it.
+/// The rendezvous failed. `told`: rank 0 has the same message and prints it. `over`: the run is
+/// over, and this rank was lost at its very end.
 class MeetingError : public ops::DeviceError {
  public:
-  MeetingError(const std::string& what, bool told_) : DeviceError(what), told(told_) {}
-  bool told;
+  MeetingError(const std::string& what, bool told_, bool over_ = false)
+      : DeviceError(what), told(told_), over(over_) {}
+  bool told, over;
 };
 
 /// What a rank tells about itself when it connects.
@@ -77,6 +79,15 @@ struct ControlOptions {
   bool hosts_apart = false;
   /// Asked during the rendezvous: why this rank should wait no longer; empty: it should.
   std::function<std::string()> stop;
+  /// A host whose ranks are all lost starts them again: if they are lost when the run is over, rank
+  /// 0 stays for a while to tell them so.
+  bool comes_back = false;
+  /// This process connects only to tell all hosts why there will be no run (claim.error): as rank 0
+  /// it stays until every host has sent a rank, or for `timeout`.
+  bool tells = false;
+  /// Called once the work of all ranks is done: from then on the end of this process is that of the
+  /// run. From another thread.
+  std::function<void()> over;
   /// What may be wrong with rank 0's address; added to the error if ranks do not connect. Found
   /// during rendezvous.
   std::string doubt;
@@ -97,7 +108,7 @@ class Control {
   /// host, for another version, configuration, world size or secret, for two processes with the
   /// same rank or device, and for ranks that do not connect within the timeout.
   explicit Control(const ControlOptions& options);
-  /// Without leave(), the others treat this rank as lost.
+  /// Without leave() the others treat this rank as lost.
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -132,7 +143,8 @@ class Control {
   /// thread may call it. Errors: ops::DeviceError if the connection to rank 0 is lost.
   std::vector<Letter> letters(int64_t topic, std::chrono::milliseconds wait);
 
-  /// This rank's work is done; waits until all ranks have called it, at most the hang timeout.
+  /// This rank's work is done; waits until all ranks have called it. A rank that is lost before
+  /// that counts as in a step. Errors: ops::DeviceError if the connection to rank 0 is lost.
   void leave();
   /// This rank has failed: tells the others. The verdict follows, and ends the process.
   /// `peer`: another rank may be the cause, so the verdict waits for more evidence.

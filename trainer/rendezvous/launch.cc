@@ -87,6 +87,7 @@ bool read_own(const Reader& env, Launch& launch) {
   launch.secret = env.text("GRISTMILL_JOB_SECRET");
   launch.restarts = env.number("GRISTMILL_RESTARTS").value_or(0);
   launch.memory_files = numbers(env.text("GRISTMILL_MEMORY_FILES"));
+  launch.end_file = env.number("GRISTMILL_END_FILE").value_or(-1);
   launch.device = env.number("GRISTMILL_DEVICE").value_or(-1);
   launch.devices = env.number("GRISTMILL_DEVICES").value_or(0);
   return true;
@@ -356,7 +357,8 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& l) {
           {"GRISTMILL_JOB", l.job},
           {"GRISTMILL_JOB_SECRET", l.secret},
           {"GRISTMILL_RESTARTS", std::to_string(l.restarts)},
-          {"GRISTMILL_MEMORY_FILES", listed(l.memory_files)}};
+          {"GRISTMILL_MEMORY_FILES", listed(l.memory_files)},
+          {"GRISTMILL_END_FILE", l.end_file >= 0 ? std::to_string(l.end_file) : ""}};
 }
 
 std::vector<std::string> expand_hosts(const std::string& list) {

@@ -51,6 +51,9 @@ struct Launch {
   /// Descriptors of the memory that this program's launcher keeps for in-memory checkpoints
   /// (trainer/checkpoint/memory_checkpoints.h); its ranks inherit them. Empty: none.
   std::vector<int> memory_files;
+  /// Descriptor of a file into which a rank writes once the run is over, for this program's
+  /// launcher; -1: none.
+  int end_file = -1;
   std::vector<std::string> remarks;  ///< Lines about what looks like a mistake.
 
   /// "torchrun: rank 3 of 8, local rank 3 of 4, node 0 of 2; rank 0 at n01 port 29501".

@@ -157,11 +157,14 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
   if (!verdict) return {};
   Unpacker in(verdict->payload);
   const std::string text = in.text(), signature = in.text();
-  const bool roster = verdict->kind == FrameKind::roster;
-  if (!same_bytes(signature, proof(secret, roster ? "roster" : "refusal", theirs, nonce, text))) {
+  const bool roster = verdict->kind == FrameKind::roster, over = verdict->kind == FrameKind::over;
+  const char* const what = roster ? "roster" : over ? "over" : "refusal";
+  if (!same_bytes(signature, proof(secret, what, theirs, nonce, text))) {
     attempt.why += ": does not know this job's secret";
     return {};
   }
+  if (over)
+    throw MeetingError("the run was over when the ranks of this host were lost", true, true);
   if (!roster) throw MeetingError(text, true);
   return unpack_roster(text, claim.world_size);
 }

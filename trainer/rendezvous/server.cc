@@ -5,12 +5,15 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
+#include "trainer/rendezvous/meeting.h"
 #include "trainer/rendezvous/server_peer.h"
 #include "trainer/rendezvous/sha256.h"
 
@@ -111,6 +114,13 @@ Server::Server(const ControlOptions& options, Socket listener, Socket own)
 Server::~Server() {
   ending_ = true;
   thread_.join();
+  if (!door_file_.empty()) unlink(door_file_.c_str());
+}
+
+void Server::wait_until(bool (Server::*is_so)() const noexcept) const {
+  const Clock::time_point end = Clock::now() + options_.timeout;
+  while (!(this->*is_so)() && Clock::now() < end && !(options_.stop && !options_.stop().empty()))
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 void Server::run() {
@@ -126,6 +136,7 @@ void Server::run() {
     if (listener_ && entries[0].revents != 0) accept_some();
     std::erase_if(peers_, [](const std::unique_ptr<Peer>& peer) { return peer->closed; });
     watch();
+    count_hosts();
   }
 }
 
@@ -197,14 +208,18 @@ void Server::handle(Peer& peer, const Frame& frame) {
       const bool by_peer = in.number() != 0;
       const int status = static_cast<int>(in.number());
       const std::string line = claims_[static_cast<size_t>(peer.rank)].name() + ": " + in.text();
-      peer.left = true;  // closing its connection is expected now.
+      peer.reported = true;  // closing its connection is expected now.
       if (by_peer) return suspect(line, Clock::now() + std::chrono::milliseconds(1500), status);
       return judge(line, status);
     }
     case FrameKind::leave:
       peer.left = true;
       if (std::ranges::all_of(ranks_, [](const Peer* p) { return p != nullptr && p->left; }))
-        send_all(FrameKind::all_left, "");
+        end_run();
+      return;
+    case FrameKind::farewell:
+      peer.knows = true;
+      know_.insert(host_of(peer.rank));
       return;
     default:
       return closed(peer);
@@ -248,6 +263,7 @@ void Server::admit(Peer& peer, const Frame& frame) {
   peer.heard = Clock::now();
   // Rank 0 looks for another rank 0 at its own address, which may be itself.
   const Claim& ours = options_.claim;
+  if (claim.rank >= 0 && claim.rank < ours.world_size) peer.claimed = claim.rank;
   if (!peer.trusted && claim.rank == 0 && claim.pid == ours.pid && claim.host == ours.host)
     return closed(peer);
   if (!enters(peer, claim)) return;
@@ -259,6 +275,10 @@ void Server::admit(Peer& peer, const Frame& frame) {
 /// Whether the rendezvous continues after `claim`.
 bool Server::enters(Peer& peer, const Claim& claim) {
   peer.state = Peer::State::refused;
+  if (over_) {
+    tell_over(peer);
+    return false;
+  }
   if (complete_ || judged_) {
     complete_ ? closed(peer) : tell_refusal(peer);
     return false;
@@ -279,7 +299,8 @@ bool Server::enters(Peer& peer, const Claim& claim) {
   const bool better = claim.world_size != options_.claim.world_size;
   if (objection_.empty() || better) objection_ = why;
   if (uninvited_ == 1) {
-    refuse_at_ = Clock::now() + std::min<Clock::duration>(options_.timeout, kLateComers);
+    refuse_at_ = Clock::now();
+    if (!options_.tells) refuse_at_ += std::min<Clock::duration>(options_.timeout, kLateComers);
   }
   return true;
 }
@@ -336,6 +357,7 @@ void Server::welcome() {
     const std::string signature =
         proof(options_.launch.secret, "roster", peer->own_nonce, peer->their_nonce, payload);
     peer->stream.send(FrameKind::roster, Packer().text(payload).text(signature).take());
+    peer->heard = Clock::now();  // it had nothing to send while it waited for the others.
   }
   complete_ = true;
   last_progress_ = Clock::now();
@@ -356,7 +378,54 @@ void Server::refuse(const std::string& line) {
 void Server::tell_refusal(Peer& peer) {
   const std::string signature =
       proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, refusal_);
-  peer.stream.send(FrameKind::refusal, Packer().text(refusal_).text(signature).take());
+  if (peer.stream.send(FrameKind::refusal, Packer().text(refusal_).text(signature).take()))
+    told_.insert(host_of(peer.claimed));
+}
+
+/// The number of the host of `rank`; -1 for no rank.
+int Server::host_of(int rank) const {
+  return rank < 0 ? -1 : rank / std::max(1, options_.launch.world_size / options_.launch.nodes);
+}
+
+/// All work is done. From here on the run cannot fail: its own host knows it first, then every
+/// rank's.
+void Server::end_run() {
+  over_ = true;
+  if (options_.over) options_.over();
+  send_all(FrameKind::all_left, "");
+}
+
+/// The host of a rank that may not have heard that the run is over. It will start its ranks again,
+/// and these will look for rank 0.
+void Server::lost_at_the_end(int rank) {
+  if (!options_.comes_back) return;
+  return_.insert(host_of(rank));
+  if (listener_ || options_.launch.listener >= 0) return;
+  try {
+    ControlOptions again = options_;
+    Door door = open_door(again);
+    listener_ = Listener(std::move(door.listener));
+    door_file_ = door.file;
+  } catch (const std::exception&) {
+    return_.clear();  // nobody can be told.
+  }
+}
+
+void Server::tell_over(Peer& peer) {
+  const std::string signature =
+      proof(options_.launch.secret, "over", peer.own_nonce, peer.their_nonce, "");
+  if (peer.stream.send(FrameKind::over, Packer().text("").text(signature).take()))
+    know_.insert(host_of(peer.claimed));
+}
+
+/// What rank 0 waits for: an end that every host knows.
+void Server::count_hosts() {
+  const int own = host_of(0), hosts = options_.launch.nodes;
+  hosts_told_ = std::ranges::count_if(told_, [&](int host) { return host > own; }) == hosts - 1;
+  if (!over_) return;
+  const bool heard = std::ranges::all_of(
+      ranks_, [](const Peer* p) { return p == nullptr || p->trusted || p->knows; });
+  hosts_know_ = heard && std::ranges::includes(know_, return_);
 }
 
 void Server::answer_get(const std::string& key) {

@@ -47,6 +47,12 @@ class Server {
   ~Server();
   /// No meeting: every rank is told why. No effect once it is complete. Any thread.
   void give_up(const std::string& why);
+  /// Whether a rank of every host has been told why there is no run. Any thread.
+  bool all_hosts_told() const noexcept { return hosts_told_; }
+  /// Whether every host knows that the run is over. Any thread.
+  bool all_hosts_know() const noexcept { return hosts_know_; }
+  /// Waits until that is so, at most the rendezvous' timeout, or until rank 0 is told to stop.
+  void wait_until(bool (Server::*is_so)() const noexcept) const;
 
  private:
   struct Peer;
@@ -65,6 +71,11 @@ class Server {
   void refuse(const std::string& line);
   void tell_refusal(Peer& peer);
   void closed(Peer& peer);
+  int host_of(int rank) const;
+  void end_run();
+  void lost_at_the_end(int rank);
+  void tell_over(Peer& peer);
+  void count_hosts();
   void answer_get(const std::string& key);
   void collect(int64_t round);
   void forward(const Peer& from, Unpacker& in);
@@ -86,11 +97,16 @@ class Server {
   void send_all(FrameKind kind, const std::string& payload);
 
   const ControlOptions options_;
-  Listener listener_;  ///< Closed when all ranks have connected.
+  Listener listener_;      ///< Closed when all ranks have connected.
+  std::string door_file_;  ///< Names the listener that was opened again; may be empty.
   PeerList peers_;
   std::vector<Peer*> ranks_;  ///< By rank; null: not there yet, or gone.
   std::vector<Claim> claims_;
-  bool complete_ = false, judged_ = false;
+  bool complete_ = false, judged_ = false, over_ = false;
+  std::set<int> told_;    ///< Hosts, by number, that know why there is no run.
+  std::set<int> know_;    ///< Hosts that know that the run is over,
+  std::set<int> return_;  ///< and that will come again, because their ranks were lost then.
+  std::atomic<bool> hosts_told_ = false, hosts_know_ = false;
   std::string objection_;  ///< Why the run will not start; later ranks are told too.
   Clock::time_point refuse_at_{};
   int uninvited_ = 0;

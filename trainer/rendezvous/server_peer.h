@@ -28,7 +28,9 @@ struct Server::Peer {
   State state = State::stranger;
   bool trusted = false;  ///< Rank 0's own.
   bool left = false, closed = false;
-  int rank = -1;
+  bool reported = false;        ///< It has failed and said why.
+  bool knows = false;           ///< That the run is over.
+  int rank = -1, claimed = -1;  ///< Its rank, and the one that it wants to be.
   std::string their_nonce, own_nonce;
   Clock::time_point since = Clock::now(), heard = since;
   Status status;

@@ -66,9 +66,13 @@ void Server::closed(Peer& peer) {
     claims_[index] = {};
     return;
   }
-  if (!peer.left)
+  if (over_) {
+    if (!peer.knows) lost_at_the_end(rank);
+  } else if (!peer.reported) {
+    // Also of a rank that has left: its launcher cannot know that the others will.
     suspect(place(rank) + ": its connection closed: killed, or crashed",
             Clock::now() + std::chrono::milliseconds(100), going_on());
+  }
   ranks_[index] = nullptr;
 }
 
@@ -99,6 +103,7 @@ void Server::watch() {
     send_all(FrameKind::beat, "");
   }
   if (!complete_) return watch_meeting(now);
+  if (over_) return;
   if (suspicion_ && now >= suspicion_->when) return judge(suspicion_->line, suspicion_->status);
   watch_ranks(now);
 }
@@ -197,7 +202,7 @@ void Server::watch_ranks(Clock::time_point now) {
   int stuck = -1;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Peer* peer = ranks_[i];
-    if (peer == nullptr || peer->left) continue;
+    if (peer == nullptr || peer->left || peer->reported) continue;
     if (now - peer->heard > options_.hang_timeout)
       return judge(place(static_cast<int>(i)) + ": silent for " + seconds(now - peer->heard) +
                        ": stopped, or its machine hangs",

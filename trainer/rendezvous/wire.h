@@ -29,9 +29,11 @@ enum class FrameKind : uint8_t {
   beat,       ///< rank: Status. Server: empty.
   failed,     ///< rank: whether a peer may be the cause, exit status, text.
   verdict,    ///< server: exit status, line to print.
-  leave,      ///< rank: it ends normally.
-  all_left,   ///< server: all ranks end normally.
-  post        ///< rank: to whom (-1: all others), topic, text. Server: from whom, topic, text.
+  leave,      ///< rank: its work is done.
+  all_left,   ///< server: that of all ranks is: the run is over.
+  post,       ///< rank: to whom (-1: all others), topic, text. Server: from whom, topic, text.
+  farewell,   ///< rank: it knows that the run is over, and will close its connection.
+  over        ///< server, instead of the roster: the run is over; empty, proof.
 };
 
 /// One message on a connection.

@@ -167,8 +167,13 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
   options.hosts_apart = hosts_apart();
+  options.tells = tells_;
+  options.comes_back = launch_.by_trainer && launch_.nodes > 1 && config_.max_restarts > 0;
+  if (const int end = launch_.end_file; end >= 0)
+    options.over = [end] { static_cast<void>(!write(end, ".", 1)); };
   const bool own = launch_.by_trainer;
   options.resumable = goes_on(config_, own);
+  options.stop = stop_;
   if (stop != nullptr) options.stop = [stop] { return stop->reason().value_or(""); };
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
@@ -188,6 +193,10 @@ bool Job::hosts_apart() const {
 
 int Job::unmet(const rendezvous::MeetingError& error, bool stopped) {
   // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
+  if (error.over) {
+    if (launch_.local_rank == 0) console_.error(error.what());
+    return exit_status::kComplete;
+  }
   const bool first = launch_.rank == 0 || launch_.local_rank == (launch_.node == 0 ? 1 : 0);
   if ((!error.told && first) || speaks_for_host()) console_.error(cli::describe(error));
   const bool whole = stopped || launch_.restarts > 0;  // nothing was done since the checkpoint.
@@ -216,6 +225,17 @@ int Job::tell(const std::exception& error) {
   }
   if (launch_.rank == 0 || speaks_for_host()) console_.error(line);
   return status;
+}
+
+void Job::tell_hosts(const std::string& line, std::function<std::string()> stop) {
+  patience_ = in_ms(config_.meeting_timeout_seconds);
+  tells_ = true;
+  stop_ = std::move(stop);
+  try {
+    meet(nullptr, line);
+  } catch (const std::exception& unmet) {
+    static_cast<void>(unmet);  // they have been told, or none has come.
+  }
 }
 
 int Job::without_device(const std::exception& error) {
@@ -371,9 +391,11 @@ int Job::guard(const std::function<int()>& work) {
 }
 
 int Job::run(const std::function<int()>& work) {
-  const int status = guard(work);
-  if (control_) control_->leave();
-  return status;
+  return guard([&] {
+    const int status = work();
+    if (control_) control_->leave();
+    return status;
+  });
 }
 
 void SharedStop::ask() {

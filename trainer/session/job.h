@@ -63,6 +63,10 @@ class Job {
   /// error, and so does each host whose output is separate; if the number of ranks differs between
   /// hosts, that is printed instead. Returns the exit status.
   int tell(const std::exception& error);
+  /// For a launcher that starts its ranks no more: in their place tells those of the other hosts,
+  /// which would wait for them. Waits for every host, at most --meeting-timeout-seconds; `stop` as
+  /// rendezvous::ControlOptions::stop.
+  void tell_hosts(const std::string& line, std::function<std::string()> stop);
   /// For a rank that has not met the others: says why, where nobody else does. Returns the exit
   /// status. `stopped`: it was asked to stop.
   int unmet(const rendezvous::MeetingError& error, bool stopped);
@@ -110,6 +114,8 @@ class Job {
   int device_index_ = 0;
   std::atomic<bool> at_fault_ = false;     ///< Whether this rank's device has failed.
   std::chrono::milliseconds patience_{0};  ///< For the rendezvous; 0: as configured.
+  bool tells_ = false;                     ///< It is only for telling the others something,
+  std::function<std::string()> stop_;      ///< until this says why not.
   std::unique_ptr<rendezvous::Control> control_;
 };
 

@@ -5,6 +5,7 @@
 #include "tools/cli/exit_status.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +57,24 @@ struct Ending {
   /// The device of the lost rank, if it is clear which.
   std::optional<int> lost;
   std::string line;   ///< What happened, if no rank was left to print it.
-  bool over = false;  ///< A rank has ended as at the end of the run, so all had left it.
+  bool over = false;  ///< A rank knew that the run was over, or has ended as at its end.
+};
+
+/// A file in memory into which a rank writes once the run is over, since its own end may be a kill
+/// that comes after that.
+class EndFile {
+ public:
+  EndFile() : fd_(memfd_create("trainer-end", MFD_CLOEXEC)) {
+    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), "memory of the launcher");
+  }
+  ~EndFile() { close(fd_); }
+  EndFile(const EndFile&) = delete;
+  EndFile& operator=(const EndFile&) = delete;
+  int fd() const noexcept { return fd_; }
+  bool written() const noexcept { return lseek(fd_, 0, SEEK_END) > 0; }
+
+ private:
+  int fd_;
 };
 
 /// One start of all ranks of this host.
@@ -87,6 +105,7 @@ class Attempt {
   Ending ending() const;
   int status() const;
 
+  EndFile end_file_;
   std::vector<Process> processes_;
   bool failed_ = false, resumable_, many_hosts_;
   std::chrono::milliseconds grace_;
@@ -104,6 +123,7 @@ Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices
     words.insert(words.end(), options.words_of_fewer.begin(), options.words_of_fewer.end());
   rendezvous::Socket listener;
   host.restarts = restarts;
+  host.end_file = end_file_.fd();
   if (host.world_size == 1 && host.launcher.empty()) {
     listener = rendezvous::listen_on("127.0.0.1", 0);
     host.address = "127.0.0.1";
@@ -139,6 +159,7 @@ void Attempt::spawn(const rendezvous::Launch& rank, std::vector<std::string> wor
     const sigset_t set = watched_set();
     sigprocmask(SIG_UNBLOCK, &set, nullptr);
     for (const int fd : rank.memory_files) fcntl(fd, F_SETFD, 0);  // passed on to the program.
+    fcntl(rank.end_file, F_SETFD, 0);
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     execv("/proc/self/exe", argv.data());
     _exit(127);
@@ -191,7 +212,7 @@ Ending Attempt::wait() {
 /// A rank that died by itself is lost, else one that did not end when the others had; but if no
 /// rank was left to tell the others, these had no reason to end.
 Ending Attempt::ending() const {
-  Ending out{.status = status(), .signal = stopped_by_};
+  Ending out{.status = status(), .signal = stopped_by_, .over = end_file_.written()};
   const bool told = std::ranges::any_of(processes_, [](const Process& p) { return p.spoke(); });
   std::vector<const Process*> died, stayed;
   for (const Process& p : processes_) {
@@ -316,6 +337,9 @@ class Budget {
     newest_ = std::max(newest_, now);
     return used_++ < most_;
   }
+  std::string used_up() const {
+    return concat("no restart is left: ", most_, " without a newer checkpoint between them");
+  }
   /// "restart 2 of 3".
   std::string text() const { return concat("restart ", used_, " of ", most_); }
 
@@ -326,6 +350,23 @@ class Budget {
 /// The status of a run that does not start again after a loss.
 int given_up(const LauncherOptions& options, bool safe) {
   return safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
+}
+
+/// Tells the other hosts that this one ends. Returns a signal that ended that; 0: none.
+int tell_the_others(const LauncherOptions& options, const std::string& line,
+                    cli::Console& console) {
+  if (options.max_restarts == 0 || !options.tell_hosts) return 0;
+  console.error(line);
+  int signal = 0;
+  options.tell_hosts(line + "; its own messages say why", [&]() -> std::string {
+    const sigset_t set = watched_set();
+    const timespec none{};
+    const int number = signal != 0 ? signal : sigtimedwait(&set, nullptr, &none);
+    if (number <= 0 || number == SIGCHLD) return "";
+    signal = number;
+    return strsignal(number);
+  });
+  return signal;
 }
 
 /// As launch_ranks, with the signal that ended it.
@@ -344,7 +385,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (!ending.line.empty()) console.error(ending.line);
     const bool no_device = ending.status == exit_status::kNoDevice;
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
-    // The other hosts have ended, and would not come again.
+    // The other hosts have ended, or will, and would not come again.
     if (many_hosts && ending.over) {
       ending.status = exit_status::kComplete;
       return ending;
@@ -354,7 +395,9 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     const bool safe = options.resumable && !(no_device && restarts == 0);
     ending.status = given_up(options, safe);
     const int64_t now = iteration();
-    const bool again = ending.signal == 0 && budget.take(now);
+    const bool left = budget.take(now), again = ending.signal == 0 && left;
+    if (many_hosts && ending.signal == 0 && !left)
+      ending.signal = tell_the_others(options, concat(host, budget.used_up()), console);
     if (!again || !devices.go_on(ending, now)) {
       if (safe && !options.to_go_on.empty())
         console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));

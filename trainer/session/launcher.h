@@ -37,12 +37,17 @@ struct LauncherOptions {
   /// The iteration from which the next start continues, on disk or in memory. Without it none
   /// counts as progress.
   std::function<int64_t()> iteration;
+  /// With several hosts: tells the others, which would wait for this one, that its ranks do not
+  /// start again; ends early when the second argument gives a reason.
+  std::function<void(const std::string&, const std::function<std::string()>&)> tell_hosts;
 };
 
 /// Starts the ranks of this host and waits for them. When one dies, the others have a few seconds
 /// to print why and are then killed; SIGTERM and SIGUSR1 are passed on to all; if this process is
 /// killed, they are too. With several hosts each has such a launcher: a lost rank ends those of all
-/// hosts, and the ranks that all launchers start again meet as at the first start. A device is lost
+/// hosts, and the ranks that all launchers start again meet as at the first start. One that has
+/// used up its restarts ends those of the others, too. A rank that is killed when the run is over
+/// restarts nothing. A device is lost
 /// for good if it cannot be opened, or if its rank was the lost one at two starts in a row without
 /// a checkpoint between them. Returns the exit status of the run.
 /// Errors: std::system_error if no process can be started.

@@ -119,6 +119,24 @@ TEST_F(ControlTest, WhoFindsTheDoorOpenIsInAtTheFirstLook) {
       });
 }
 
+// Ranks that wait for the last one send nothing meanwhile; that is no silence.
+TEST_F(ControlTest, AWaitInTheMeetingThatIsLongerThanAHangHarmsNobody) {
+  std::atomic<int> ended = 0;
+  const std::vector<Told> told = run(
+      3,
+      [](ControlOptions& o) {
+        o.hang_timeout = std::chrono::seconds(2);
+        if (o.claim.rank == 2) std::this_thread::sleep_for(std::chrono::seconds(5));
+      },
+      [&](Control& c) {
+        c.exchange("");
+        c.leave();
+        ++ended;
+      });
+  EXPECT_EQ(ended, 3);
+  for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
+}
+
 TEST_F(ControlTest, AMissingRankIsNamedInTime) {
   const std::vector<Told> told = run(
       3,

@@ -11,11 +11,16 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trainer/rendezvous/control.h"
+#include "trainer/rendezvous/server.h"
+#include "trainer/rendezvous/sha256.h"
+#include "trainer/rendezvous/wire.h"
 
 namespace rendezvous {
 
@@ -97,6 +102,46 @@ class ControlTest : public testing::Test {
 
   std::string folder_;
   bool expect_verdict_ = false;
+};
+
+inline const std::string kSecret = "the secret of this job";
+
+/// A peer that knows the secret, and sends its own messages.
+class Comer {
+ public:
+  explicit Comer(int port, std::string nonce = random_bytes(kNonce))
+      : stream_(Socket()), nonce_(std::move(nonce)) {
+    std::string why;
+    stream_ = FrameStream(
+        connect_to("127.0.0.1", port, Clock::now() + std::chrono::milliseconds(2000), why));
+  }
+  void say_hello() {
+    stream_.send(FrameKind::hello,
+                 std::string(kMagic) + nonce_ + proof(kSecret, "hello", nonce_, "", ""));
+    const std::optional<Frame> answer = hear();
+    if (answer) theirs_ = answer->payload.substr(0, kNonce);
+  }
+  void claim(const Claim& claim) {
+    Packer payload;
+    pack(payload, claim);
+    const std::string text = payload.take();
+    say(FrameKind::claim,
+        Packer().text(text).text(proof(kSecret, "claim", nonce_, theirs_, text)).take());
+  }
+  void say(FrameKind kind, const std::string& payload) { stream_.send(kind, payload); }
+  /// The next message that is not a heartbeat; nothing once the other side has closed.
+  std::optional<Frame> hear() {
+    while (true) {
+      std::optional<Frame> frame = stream_.wait(Clock::now() + std::chrono::seconds(20), 1 << 20);
+      if (!frame || frame->kind != FrameKind::beat) return frame;
+    }
+  }
+  bool connected() const { return stream_.fd() >= 0; }
+  bool welcome() const { return !theirs_.empty(); }
+
+ private:
+  FrameStream stream_;
+  std::string nonce_, theirs_;
 };
 
 }  // namespace rendezvous

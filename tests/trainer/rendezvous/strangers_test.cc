@@ -32,8 +32,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kSecret = "the secret of this job";
-
 enum class Manner { idle, slow, garbage, large, unproved };
 
 std::string first_bytes(Manner manner) {
@@ -114,42 +112,6 @@ class Flood {
 
   pid_t pid_;
   Socket rounds_;
-};
-
-/// A peer that knows the secret, and sends its own messages.
-class Comer {
- public:
-  explicit Comer(int port, std::string nonce = random_bytes(kNonce))
-      : stream_(Socket()), nonce_(std::move(nonce)) {
-    std::string why;
-    stream_ = FrameStream(connect_to("127.0.0.1", port, Clock::now() + milliseconds(2000), why));
-  }
-  void say_hello() {
-    stream_.send(FrameKind::hello,
-                 std::string(kMagic) + nonce_ + proof(kSecret, "hello", nonce_, "", ""));
-    const std::optional<Frame> answer = hear();
-    if (answer) theirs_ = answer->payload.substr(0, kNonce);
-  }
-  void claim(const Claim& claim) {
-    Packer payload;
-    pack(payload, claim);
-    const std::string text = payload.take();
-    say(FrameKind::claim,
-        Packer().text(text).text(proof(kSecret, "claim", nonce_, theirs_, text)).take());
-  }
-  void say(FrameKind kind, const std::string& payload) { stream_.send(kind, payload); }
-  /// The next message that is not a heartbeat; nothing once the other side has closed.
-  std::optional<Frame> hear() {
-    while (true) {
-      std::optional<Frame> frame = stream_.wait(Clock::now() + std::chrono::seconds(20), 1 << 20);
-      if (!frame || frame->kind != FrameKind::beat) return frame;
-    }
-  }
-  bool welcome() const { return !theirs_.empty(); }
-
- private:
-  FrameStream stream_;
-  std::string nonce_, theirs_;
 };
 
 /// Takes the next connection at `door` into `stream`, and answers its hello as a rank 0 that knows

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -43,6 +44,9 @@ bool has_a_place() {
 TEST(FakeRank, DISABLED_Ends) {
   if (number("GRISTMILL_NODES") == 1 && !has_a_place()) _exit(exit_status::kUsage);
   if (number("GRISTMILL_WORLD_SIZE") != number("FAKE_WORLD")) _exit(exit_status::kComplete);
+  // It hears that the run is over, before it ends in any way.
+  if (number("FAKE_OVER") == 1 && write(number("GRISTMILL_END_FILE"), ".", 1) != 1)
+    _exit(exit_status::kUsage);
   if (number("GRISTMILL_DEVICE") != number("FAKE_DEVICE")) {
     if (number("FAKE_OTHERS") == kSleeps) std::this_thread::sleep_for(std::chrono::minutes(1));
     _exit(number("FAKE_OTHERS"));
@@ -208,6 +212,59 @@ TEST(Launcher, AKillAfterTheEndOfARunOnSeveralHostsRestartsNothing) {
   EXPECT_EQ(launch(-SIGKILL, exit_status::kComplete, options).status, exit_status::kComplete);
   options.host = {};
   EXPECT_EQ(launch(-SIGKILL, exit_status::kComplete, options).status, exit_status::kResumable);
+}
+
+// The same where no rank of this host ends in order, as on a host with one rank.
+TEST(Launcher, ARankThatIsKilledWhenTheRunIsOverRestartsNothing) {
+  LauncherOptions options{.max_restarts = 1, .resumable = true};
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  for (const bool over : {true, false}) {
+    setenv("FAKE_OVER", over ? "1" : "0", 1);
+    const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+    unsetenv("FAKE_OVER");
+    EXPECT_EQ(run.status, over ? exit_status::kComplete : exit_status::kResumable);
+    EXPECT_EQ(run.lines, over ? "" : "trainer: node 1 of 2: restart 1 of 1 with 3 ranks\n");
+  }
+}
+
+// The other hosts would wait for this one.
+TEST(Launcher, AHostWithoutRestartsTellsTheOthersOnce) {
+  std::vector<std::string> told;
+  LauncherOptions options{.max_restarts = 2, .resumable = true};
+  options.tell_hosts = [&](const std::string& line, const std::function<std::string()>& stop) {
+    EXPECT_EQ(stop(), "");
+    told.push_back(line);
+  };
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, options).status, exit_status::kResumable);
+  EXPECT_TRUE(told.empty());  // there are no others.
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  const std::string line =
+      "node 1 of 2: no restart is left: 2 without a newer checkpoint between them";
+  EXPECT_THAT(told, testing::ElementsAre(line + "; its own messages say why"));
+  EXPECT_THAT(run.lines, testing::EndsWith("trainer: " + line + "\n"));
+  told.clear();
+  EXPECT_EQ(launch(exit_status::kFailed, exit_status::kFailed, options).status,
+            exit_status::kFailed);
+  EXPECT_TRUE(told.empty());  // every rank has heard of that failure.
+  options.max_restarts = 0;
+  launch(-SIGKILL, exit_status::kRankLost, options);
+  EXPECT_TRUE(told.empty());
+}
+
+// What asks this process to end while it tells them ends that, and is how the run has ended.
+TEST(Launcher, TellingTheOthersEndsWhenItIsAsked) {
+  LauncherOptions options{.max_restarts = 1, .resumable = true};
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  std::string heard;
+  options.tell_hosts = [&](const std::string&, const std::function<std::string()>& stop) {
+    raise(SIGTERM);
+    heard = stop();
+    EXPECT_EQ(stop(), heard);
+  };
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, options).status, exit_status::kResumable);
+  EXPECT_EQ(heard, "Terminated");
 }
 
 // Ranks that do not hear of a lost one are ended after a while.
