@@ -111,6 +111,18 @@ TEST_P(PromptTest, NeitherCutsNorThreadsChangeABit) {
   }
 }
 
+// Up to three tokens are one at a time, bit for bit, also where a window ends within a block of
+// keys.
+TEST_P(PromptTest, UpToThreeAtOnceAreOneAtATime) {
+  ops::cpu::CpuOps ops(2);
+  Decoder decoder(spec(), DType::f32, 700, ops, narrow);
+  fill(decoder);
+  const Tokens text = some_tokens(603, 64);
+  const std::vector<float> alone = scores_of(decoder, text, {600, 1, 1, 1});
+  EXPECT_EQ(scores_of(decoder, text, {600, 3}), alone);
+  EXPECT_EQ(scores_of(decoder, text, {600, 1, 2}), alone);
+}
+
 // Scores of a long prompt are those of its tokens one at a time, but for the last bits.
 TEST_P(PromptTest, AtOnceIsTokenByToken) {
   ops::cpu::CpuOps ops(2);

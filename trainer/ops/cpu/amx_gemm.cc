@@ -1,7 +1,8 @@
 // See amx_gemm.h. Two panels of rows by 32 columns of c are four tiles of sums. A block of b,
-// kDepth deep, is packed into pairs of k, as tiles read it; 32 columns of it stay in the nearest
-// cache while all rows pass by. The instructions are inline assembly, because GCC's functions for
-// them do not say that they read memory.
+// kDepth deep, is packed into pairs of k, as tiles read it, and stays in the second-level cache
+// with the sums; two panels of rows stay in the nearest one while all its columns pass by. The
+// instructions are inline assembly, because GCC's functions for them do not say that they read
+// memory.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cpu/amx_gemm.h"
@@ -21,7 +22,7 @@ namespace ops::cpu {
 namespace {
 
 constexpr int64_t kParts = 3;
-constexpr int64_t kDepth = 256;
+constexpr int64_t kDepth = SplitRows::kDepth;
 constexpr int64_t kStep = 32;                             ///< k of one tile.
 constexpr int64_t kTile = SplitRows::kPanelRows * kStep;  ///< bf16 numbers of one.
 constexpr int64_t kColumns = 32;                          ///< Of two tiles.
@@ -93,19 +94,27 @@ template <int kSum, int kA, int kB>
   asm volatile("tdpbf16ps %%tmm%c0, %%tmm%c1, %%tmm%c2" ::"i"(kB), "i"(kA), "i"(kSum));
 }
 
+/// Sums of a tile's rows and columns, whose rows are `row` apart.
+struct Sums {
+  float* data;
+  int64_t row;
+};
+
 /// sums (16 kPanels, 32), plus what they hold where `add`. Tiles 0 to 3 have them.
 template <int kPanels>
-void tile(const uint16_t* a, const uint16_t* next, const uint16_t* b, int64_t depth, float* sums,
+void tile(const uint16_t* a, const uint16_t* next, const uint16_t* b, int64_t depth, const Sums& to,
           bool add) noexcept {
-  constexpr int64_t kLine = 64, kRow = kAmxColumns * 4;
+  constexpr int64_t kLine = 64;
+  const int64_t row_bytes = to.row * static_cast<int64_t>(sizeof(float));
+  float* const sums = to.data;
   float* const right = sums + kColumns / 2;
-  float* const below = sums + SplitRows::kPanelRows * kAmxColumns;
+  float* const below = sums + SplitRows::kPanelRows * to.row;
   float* const diagonal = below + kColumns / 2;
   if (add) {
-    load_tile<0>(sums, kRow);
-    load_tile<1>(right, kRow);
-    if (kPanels == 2) load_tile<2>(below, kRow);
-    if (kPanels == 2) load_tile<3>(diagonal, kRow);
+    load_tile<0>(sums, row_bytes);
+    load_tile<1>(right, row_bytes);
+    if (kPanels == 2) load_tile<2>(below, row_bytes);
+    if (kPanels == 2) load_tile<3>(diagonal, row_bytes);
   } else {
     zero_tile<0>();
     zero_tile<1>();
@@ -128,10 +137,10 @@ void tile(const uint16_t* a, const uint16_t* next, const uint16_t* b, int64_t de
       next += kTile;
     }
   }
-  store_tile<0>(sums, kRow);
-  store_tile<1>(right, kRow);
-  if (kPanels == 2) store_tile<2>(below, kRow);
-  if (kPanels == 2) store_tile<3>(diagonal, kRow);
+  store_tile<0>(sums, row_bytes);
+  store_tile<1>(right, row_bytes);
+  if (kPanels == 2) store_tile<2>(below, row_bytes);
+  if (kPanels == 2) store_tile<3>(diagonal, row_bytes);
 }
 
 /// The first `count` of some lanes.
@@ -277,23 +286,26 @@ void SplitRows::pack(int64_t panel) const noexcept {
           std::min(kDepth, k_ - from));
 }
 
-void SplitRows::multiply(const Product& p) const noexcept {
-  alignas(64) uint16_t b[kDepth * kAmxColumns];
-  alignas(64) float sums[kMostRows * kAmxColumns];
+void SplitRows::multiply(const Product& p, std::byte* scratch) const noexcept {
+  const uintptr_t line = (reinterpret_cast<uintptr_t>(scratch) + 63) / 64 * 64;
+  uint16_t* const b = reinterpret_cast<uint16_t*>(line);
+  float* const sums = reinterpret_cast<float*>(b + kDepth * kMostColumns);
+  const int64_t row = rounded_up(p.n, kColumns) + kPad;
   const Tiles tiles;
   for (int64_t from = 0; from < k_; from += kDepth) {
     const int64_t depth = std::min(kDepth, k_ - from);
     (p.b_bf16.column == 1 ? pack_rows : pack_columns)(b, p.b_bf16.from(from, 0), p.n, depth);
-    for (int64_t column = 0; column < p.n; column += kColumns)
-      for (int64_t panel = 0; panel < panels(); panel += 2) {
-        const bool two = panel + 1 < panels();
-        (two ? tile<2> : tile<1>)(panel_at(from, panel), two ? panel_at(from, panel + 1) : nullptr,
-                                  b + column * kDepth, depth,
-                                  sums + panel * kPanelRows * kAmxColumns + column, from > 0);
-      }
+    for (int64_t panel = 0; panel < panels(); panel += 2) {
+      const bool two = panel + 1 < panels();
+      const uint16_t* const a = panel_at(from, panel);
+      const uint16_t* const next = two ? panel_at(from, panel + 1) : nullptr;
+      for (int64_t column = 0; column < p.n; column += kColumns)
+        (two ? tile<2> : tile<1>)(a, next, b + column * kDepth, depth,
+                                  {sums + panel * kPanelRows * row + column, row}, from > 0);
+    }
   }
   for (int64_t r = 0; r < m_; ++r) {
-    const float* from = sums + r * kAmxColumns;
+    const float* from = sums + r * row;
     float* to = p.c + r * p.c_row;
     for (int64_t j = 0; j < p.n; ++j) to[j] = p.add ? to[j] + from[j] : from[j];
   }
@@ -303,7 +315,7 @@ void SplitRows::multiply(const Product& p) const noexcept {
 
 bool has_amx() noexcept { return false; }
 void SplitRows::pack(int64_t) const noexcept {}
-void SplitRows::multiply(const Product&) const noexcept {}
+void SplitRows::multiply(const Product&, std::byte*) const noexcept {}
 
 #endif
 

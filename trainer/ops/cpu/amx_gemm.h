@@ -27,8 +27,18 @@ class SplitRows {
  public:
   /// Rows that are packed at a time: a panel. Also the rows of a tile.
   static constexpr int64_t kPanelRows = 16;
+  /// Numbers k of a block of the bf16 matrix.
+  static constexpr int64_t kDepth = 256;
   /// As many rows as pay: for more, the bf16 matrix is packed again.
   static constexpr int64_t kMostRows = 512;
+  /// Columns that are multiplied together at most. The packed rows, which no cache of one processor
+  /// holds, are read once for all of them.
+  static constexpr int64_t kMostColumns = 512;
+  /// Numbers behind a row of sums, so that a tile's rows do not share a cache's few places.
+  static constexpr int64_t kPad = 16;
+  /// What multiply() needs: a packed block of the bf16 matrix, and sums.
+  static constexpr int64_t kScratchBytes =
+      2 * kDepth * kMostColumns + 4 * kMostRows * (kMostColumns + kPad) + 64;
 
   /// What `memory` needs for m rows of k numbers.
   static int64_t bytes(int64_t m, int64_t k) noexcept;
@@ -41,8 +51,9 @@ class SplitRows {
   void pack(int64_t panel) const noexcept;
 
   /// c = (add ? c : 0) + a b for the product's columns, on the calling thread. `product` has the m
-  /// and k and a of this object, which is packed, a b in bf16 and alpha 1. Needs has_amx().
-  void multiply(const Product& product) const noexcept;
+  /// and k and a of this object, which is packed, a b in bf16, alpha 1, and at most kMostColumns
+  /// columns. `scratch` has kScratchBytes. Needs has_amx().
+  void multiply(const Product& product, std::byte* scratch) const noexcept;
 
  private:
   uint16_t* panel_at(int64_t from, int64_t panel) const noexcept;
@@ -51,9 +62,6 @@ class SplitRows {
   int64_t m_, k_;
   uint16_t* packed_;
 };
-
-/// Columns of a product for one thread at a time.
-constexpr int64_t kAmxColumns = 128;
 
 /// Whether a product is computed here. Up to three rows are not: they wait for b's memory.
 bool takes_amx(const Product& product) noexcept;

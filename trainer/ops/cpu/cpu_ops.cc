@@ -94,12 +94,18 @@ std::vector<CpuOps::Share> CpuOps::parts_of(std::span<const Product> products) {
 }
 
 std::vector<CpuOps::Share> CpuOps::columns_of(std::span<const Product> products, int64_t row,
-                                              int64_t rows) {
+                                              int64_t rows) const {
+  constexpr int64_t kTile = 32, kFewest = 64;
   std::vector<Share> shares;
   int64_t before = 0;
   for (const Product& product : products) {
-    for (int64_t column = 0; column < product.n; column += kAmxColumns) {
-      const Part part{row, rows, column, std::min(kAmxColumns, product.n - column)};
+    // As many parts for each thread, of equal width.
+    const int64_t least = (product.n + SplitRows::kMostColumns - 1) / SplitRows::kMostColumns;
+    const int64_t count = (least + concurrency() - 1) / concurrency() * concurrency();
+    const int64_t width = std::clamp(((product.n + count - 1) / count + kTile - 1) / kTile * kTile,
+                                     kFewest, SplitRows::kMostColumns);
+    for (int64_t column = 0; column < product.n; column += width) {
+      const Part part{row, rows, column, std::min(width, product.n - column)};
       shares.push_back({part_of(product, part), {row, rows, before + column, part.columns}});
     }
     before += product.n;

@@ -80,10 +80,11 @@ class CpuOps final : public Ops {
       multiply_parts(products, kept, after);
   }
   /// What those products take of the workspace, given one with the columns of all.
-  static int64_t product_scratch_bytes(const Product& product) noexcept {
+  int64_t product_scratch_bytes(const Product& product) const noexcept {
     if (LaneSums::takes(product)) return LaneSums::bytes(product);
     if (!takes_amx(product)) return 0;
-    return SplitRows::bytes(std::min(product.m, SplitRows::kMostRows), product.k);
+    return concurrency() * SplitRows::kScratchBytes +
+           SplitRows::bytes(std::min(product.m, SplitRows::kMostRows), product.k);
   }
   /// out[c] (+)= sum over rows of x (rows, columns).
   void column_sums(float* out, const float* x, int64_t rows, int64_t columns, bool accumulate);
@@ -102,25 +103,26 @@ class CpuOps final : public Ops {
     Product product;
     Part part;
   };
-  /// The parts of products by shape, and of `rows` of their rows by kAmxColumns.
+  /// The parts of products by shape, and of `rows` of their rows by the number of threads.
   static std::vector<Share> parts_of(std::span<const Product> products);
-  static std::vector<Share> columns_of(std::span<const Product> products, int64_t row,
-                                       int64_t rows);
+  std::vector<Share> columns_of(std::span<const Product> products, int64_t row, int64_t rows) const;
   template <class After>
   void multiply_parts(std::span<const Product> products, int64_t kept, const After& after) {
     const Product& one = products.front();
     if (!takes_amx(one)) {
-      share(parts_of(products), after, [](const Product& part) { cpu::multiply(part); });
+      share(parts_of(products), after, [](const Product& part, int64_t) { cpu::multiply(part); });
       return;
     }
+    std::byte* const memory = workspace(kept + product_scratch_bytes(one)) + kept;
+    std::byte* const packed = memory + concurrency() * SplitRows::kScratchBytes;
     // The left side is split once for all products.
     for (int64_t row = 0; row < one.m; row += SplitRows::kMostRows) {
       const int64_t rows = std::min(SplitRows::kMostRows, one.m - row);
-      const SplitRows split(one.a.from(row, 0), rows, one.k,
-                            workspace(kept + product_scratch_bytes(one)) + kept);
+      const SplitRows split(one.a.from(row, 0), rows, one.k, packed);
       parallel(split.panels(), [&](int64_t i) { split.pack(i); });
-      share(columns_of(products, row, rows), after,
-            [&](const Product& part) { split.multiply(part); });
+      share(columns_of(products, row, rows), after, [&](const Product& part, int64_t thread) {
+        split.multiply(part, memory + thread * SplitRows::kScratchBytes);
+      });
     }
   }
   /// For a product that LaneSums takes.
@@ -145,7 +147,8 @@ class CpuOps final : public Ops {
   void share(const std::vector<Share>& shares, const After& after, const Multiply& multiply) {
     parallel(static_cast<int64_t>(shares.size()), [&](int64_t i) {
       const Share& share = shares[static_cast<size_t>(i)];
-      multiply(share.product);
+      const bool alone = shares.size() == 1;  // and on any thread
+      multiply(share.product, alone ? 0 : tbb::this_task_arena::current_thread_index());
       after(share.part);
     });
   }

@@ -35,8 +35,7 @@ class Outputs {
       kept_ = (a.x.rows() * a.outputs() * 4 + 63) / 64 * 64;
       Product all = product_of(pieces_.front(), 0);
       all.n = a.outputs();
-      scattered_ =
-          reinterpret_cast<float*>(cpu.workspace(kept_ + CpuOps::product_scratch_bytes(all)));
+      scattered_ = reinterpret_cast<float*>(cpu.workspace(kept_ + cpu.product_scratch_bytes(all)));
     }
     add_products();
   }

@@ -132,6 +132,15 @@ TEST(LinearPieces, GiveTheBitsOfTheWholeWeight) {
           }
 }
 
+// Products that wait for their place, packed rows and sums of several threads share one memory.
+TEST(LinearPieces, ThreadsKeepOffEachOthersMemory) {
+  cpu::CpuOps cpu(4), alone(1);
+  Packed linear({25, 25, 24}, 500, 300, DType::bf16, true);
+  const std::vector<float> wanted = linear.run(alone, false, true, Activation::none);
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(same_bits(linear.run(cpu, true, true, Activation::none), wanted)) << i;
+}
+
 // Pieces in any order, and those that are no neighbours in the list though they are in memory.
 TEST(LinearPieces, NoBitDependsOnTheirOrder) {
   cpu::CpuOps cpu(2);
@@ -156,6 +165,31 @@ TEST(LinearPieces, ActivationsAndWhatIsBeforeThem) {
     EXPECT_TRUE(same_bits(is, wanted));
     EXPECT_FALSE(same_bits(is, y));
   }
+}
+
+// Neighbours in memory whose rows are not equally far apart are no one matrix.
+TEST(LinearPieces, NeighboursWithOtherRowsAreApart) {
+  constexpr int64_t kInputs = 9;
+  std::vector<float> memory(200), x(4 * kInputs), y(4 * 6), wanted(4 * 6);
+  std::mt19937 random(5);
+  for (float& number : memory) number = static_cast<float>(random() % 17) - 8;
+  for (float& number : x) number = static_cast<float>(random() % 17) - 8;
+  const WeightPiece pieces[] = {{memory.data(), 0, 4, 10}, {memory.data() + 4, 4, 2, 14}};
+  for (int64_t r = 0; r < 4; ++r)
+    for (int64_t o = 0; o < 6; ++o)
+      for (int64_t k = 0; k < kInputs; ++k)
+        wanted[size_t(r * 6 + o)] +=
+            x[size_t(r * kInputs + k)] * memory[size_t(o < 4 ? k * 10 + o : 4 + k * 14 + o - 4)];
+  cpu::CpuOps cpu(1);
+  cpu.run(LinearForward{.y = {y.data(), DType::f32, Device::cpu, {4, 6}},
+                        .pre_activation = {},
+                        .x = {x.data(), DType::f32, Device::cpu, {4, kInputs}},
+                        .weight = {memory.data(), DType::f32, Device::cpu, {kInputs, 6}},
+                        .bias = {},
+                        .addend = {},
+                        .weight_is_transposed = true,
+                        .pieces = pieces});
+  EXPECT_EQ(y, wanted);  // sums of small integers are exact
 }
 
 TEST(LinearPieces, EachOutputMustBeInOnePiece) {
