@@ -397,7 +397,7 @@ TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
   EXPECT_EQ(told[1].status, 1);
 }
 
-// What a first step takes is not known, wherever the run goes on from: it may compile, connect, read.
+// What a first step takes is not known, wherever the run goes on from: it may compile or connect.
 TEST_F(ControlTest, TheFirstStepMayTakeLongerThanAHang) {
   for (const int first : {1, 1000}) {
     std::atomic<int> ended = 0;
