@@ -6,6 +6,7 @@
 
 #include "convert/hf_folder.h"
 #include "convert/megatron_target.h"
+#include "convert/overwritten.h"
 #include "convert/trainer_source.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
@@ -85,6 +86,10 @@ int run(Options& options, cli::Invocation& call) {
                                                      : "";
   CanonicalModel model = read_hf_folder(options.input);
   for (const std::string& note : model.notes) call.console.note(note);
+  refuse_overwriting(options.to == "megatron"
+                         ? overwritten_by_megatron(options.output)
+                         : overwritten_by_start(options.output, model.iteration),
+                     model_inputs(options.input));
   const TokenizerFiles tokenizer =
       tokenizer_from_folder(options.input, model.spec.max_position_embeddings);
   if (options.to == "megatron") {

@@ -230,13 +230,6 @@ std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t to
   return index.dump(2) + "\n";
 }
 
-// The files that from_pretrained reads besides config.json: weights, their index, tokenizer files.
-// Other names, such as model_ema.safetensors, belong to the user.
-bool is_model_file(const std::string& name) {
-  static const std::regex kWeights(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
-  return name == kIndex || is_tokenizer_file(name) || std::regex_match(name, kWeights);
-}
-
 // Existing files that from_pretrained reads or that this run will write, by their names in the
 // folder.
 std::vector<std::string> found_files(const std::string& folder,
@@ -371,6 +364,11 @@ void untie_if_different(const Family& family, const std::map<std::string, Tensor
 }
 
 }  // namespace
+
+bool is_model_file(const std::string& name) {
+  static const std::regex kWeights(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
+  return name == kIndex || is_tokenizer_file(name) || std::regex_match(name, kWeights);
+}
 
 HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
                          const TokenizerFiles& tokenizer, const HfTarget& target) {

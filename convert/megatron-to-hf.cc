@@ -9,12 +9,14 @@
 #include "convert/hf_folder.h"
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
+#include "convert/overwritten.h"
 #include "convert/trainer_source.h"
 #include "convert/verify.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 
 namespace convert {
@@ -308,10 +310,28 @@ std::string safetensors_dtype(const std::string& name) {
   return name == "fp32" ? "F32" : name == "fp16" ? "F16" : name == "bf16" ? "BF16" : "";
 }
 
+// Refuses outputs that are read: a model in place of itself, a report in place of the text.
+void refuse_inputs(const Options& options, const CanonicalModel& model) {
+  std::vector<std::string> inputs = model_inputs(options.input);
+  const TokenizerHints& named = model.tokenizer;
+  for (const std::string& path : {options.tokenizer, options.vocab_file, options.merge_file,
+                                  named.name_or_path, named.vocab_file, named.merge_file})
+    for (std::string& file : cli::tokenizer_inputs(path)) inputs.push_back(std::move(file));
+  inputs.insert(inputs.end(), options.neox_configs.begin(), options.neox_configs.end());
+  inputs.push_back(options.verify);
+  cli::refuse_input_as_output("--report", options.report, inputs);
+  refuse_overwriting(options.to == "hf" ? overwritten_by_hf(options.output)
+                     : options.to == "megatron"
+                         ? overwritten_by_megatron(options.output)
+                         : overwritten_by_start(options.output, model.iteration),
+                     inputs);
+}
+
 int run(Options& options, cli::Invocation& call) {
   check_usage(options);
   cli::Console& console = call.console;
   CanonicalModel model = read_source(options);
+  refuse_inputs(options, model);
   const TokenizerFiles tokenizer = find_tokenizer(options, model);
   const int64_t padded = model.spec.padded_vocab_size;
   trim_vocabulary(model, real_vocab_size(options, model, tokenizer));

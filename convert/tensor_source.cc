@@ -252,6 +252,29 @@ const std::byte* TensorSource::in_place(int64_t first, int64_t count) const {
   return run->store->at(run->first + first - run->begin, count);
 }
 
+std::vector<MappedPiece> TensorSource::mapped_pieces() const {
+  const Runs* runs = runs_of(*this);
+  if (runs == nullptr) return {};
+  std::vector<MappedPiece> pieces;
+  for (const Run& run : *runs->list) {
+    const Store& store = *run.store;
+    MappedPiece piece{.first = run.begin, .count = run.count};
+    if (store.mapped.data != nullptr) {
+      piece.data = store.at(run.first, run.count);
+      piece.row_bytes = store.row_bytes;
+    } else if (store.transposed) {
+      const TensorSource& original = *store.transposed;
+      piece.data = original.in_place(0, original.rows());
+      piece.row_bytes = original.row_bytes();
+      piece.transposed = true;
+    }
+    if (piece.data == nullptr) return {};
+    if (piece.transposed) piece.data += run.first * element_bytes();
+    pieces.push_back(piece);
+  }
+  return pieces;
+}
+
 std::span<const std::byte> TensorSource::block(int64_t at, int64_t size, Scratch& scratch) const {
   if (size == 0) return {};
   const int64_t row = row_bytes(), first = at / row, end = (at + size + row - 1) / row;

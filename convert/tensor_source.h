@@ -42,6 +42,15 @@ struct MappedRows {
   std::function<void(int64_t begin, int64_t end)> release = {};
 };
 
+/// Neighbouring rows of a tensor, in mapped memory.
+struct MappedPiece {
+  const std::byte* data = nullptr;  ///< the first row's first element
+  int64_t first = 0, count = 0;     ///< which rows
+  /// Bytes from one row there to the next; if `transposed`, the tensor's rows are columns there.
+  int64_t row_bytes = 0;
+  bool transposed = false;
+};
+
 /// A tensor to be read later. Copies share the underlying files.
 struct TensorSource {
   std::string dtype;
@@ -62,6 +71,9 @@ struct TensorSource {
   /// The rows in a mapped file, contiguous and verified; null if they are not contiguous in one.
   /// Errors: those of MappedRows::check.
   const std::byte* in_place(int64_t first, int64_t count) const;
+  /// The pieces of mapped files that the tensor consists of, verified, in the order of rows; empty
+  /// if something of it is in none. Errors: those of MappedRows::check.
+  std::vector<MappedPiece> mapped_pieces() const;
   /// Bytes at .. at + size - 1: in the mapped file, or read into `scratch` and valid until that is
   /// used again. Errors: those of read_rows.
   std::span<const std::byte> block(int64_t at, int64_t size, Scratch& scratch) const;

@@ -17,6 +17,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/extract/text_output.h"
 #include "tools/stream/pipeline.h"
@@ -260,12 +261,34 @@ tokenize::DatasetNames names_of(const Options& options) {
   return names;
 }
 
+std::string quarantine_of(const Options& options) {
+  return options.policy.quarantine.empty() ? options.output_prefix + ".quarantine"
+                                           : options.policy.quarantine;
+}
+
+/// Refuses outputs that are read: as documents, or as the tokenizer.
+void refuse_inputs(const Options& options, const std::vector<std::string>& documents) {
+  std::vector<std::string> inputs = cli::tokenizer_inputs(options.tokenizer.model);
+  inputs.insert(inputs.end(), {options.tokenizer.vocab_file, options.tokenizer.merge_file});
+  inputs.insert(inputs.end(), documents.begin(), documents.end());
+  if (options.policy.on_error == "quarantine")
+    cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
+  if (options.count) return;
+  const tokenize::DatasetNames names = names_of(options);
+  for (size_t key = 0; key < names.endings.size(); ++key) {
+    for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
+         ++shard) {
+      for (const char* end : {".idx", ".bin", ".manifest"})
+        cli::refuse_input_as_output("--output-prefix", names.prefix(key, shard) + end, inputs);
+    }
+  }
+}
+
 /// The file for --on-error quarantine, created at the first bad record.
 class Quarantine {
  public:
   explicit Quarantine(const Options& options)
-      : path_(options.policy.quarantine.empty() ? options.output_prefix + ".quarantine"
-                                                : options.policy.quarantine),
+      : path_(quarantine_of(options)),
         existing_(options.force ? indexed::Existing::replace : indexed::Existing::refuse),
         mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {
     // A run that was killed while renaming may have renamed this one already.
@@ -384,8 +407,9 @@ void count_all(Job& job) {
       },
       [](size_t, std::span<const std::byte>) {});
   for (size_t i = 0; i < keys.size(); ++i) {
-    std::printf("%s\t%lld\t%lld\n", cli::one_line(job.options.reading.keys[i]).c_str(),
-                static_cast<long long>(keys[i].documents), static_cast<long long>(keys[i].tokens));
+    cli::print_format("%s\t%lld\t%lld\n", cli::one_line(job.options.reading.keys[i]).c_str(),
+                      static_cast<long long>(keys[i].documents),
+                      static_cast<long long>(keys[i].tokens));
   }
   cli::finish_stdout();
   close_run(job, totals);
@@ -430,6 +454,7 @@ void tokenize_all(Job& job, const cli::Invocation& call, Quarantine& quarantine)
 int bpe_tokenize(Options& options, cli::Invocation& call) {
   check(options);
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
+  refuse_inputs(options, inputs);
   const tokenize::LoadedTokenizer tokenizer = tokenize::load_tokenizer(
       options.tokenizer, [&](size_t count, const std::function<void(size_t)>& part) {
         stream::run_parts(stream::threads_for(options.workers), count, part);

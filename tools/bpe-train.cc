@@ -11,6 +11,7 @@
 #include "libtok/boundaries.h"
 #include "libtok/train.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/stream/pipeline.h"
 #include "tools/stream/reading.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t kDefaultMemory = int64_t{2} << 30;
 constexpr int64_t kLeastMemory = int64_t{32} << 20;
+constexpr const char* kFiles[] = {"vocab.json", "merges.txt", "tokenizer.json"};  // of --output
 
 struct Options {
   stream::ReadingOptions reading;
@@ -225,7 +227,7 @@ indexed::Existing prepare_output(const Options& options) {
       !std::filesystem::exists(options.output + "/tokenizer.json")) {
     return indexed::Existing::same;
   }
-  for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json"}) {
+  for (const char* name : kFiles) {
     const std::string path = options.output + "/" + name;
     if (std::filesystem::exists(path)) {
       throw std::system_error(EEXIST, std::generic_category(),
@@ -241,6 +243,9 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
   }
   std::erase(options.special_tokens, "");
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
+  for (const char* name : kFiles)
+    cli::refuse_input_as_output("--output", cli::concat(options.output, "/", name), inputs);
+  cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
   const indexed::Existing existing = prepare_output(options);
   std::optional<indexed::OutputFile> quarantine;
   const auto keep = [&](std::string_view piece, bool ends) {

@@ -292,6 +292,8 @@ int inspect(Options& options, cli::Invocation& call) {
       if (command == "where") where(options, prefix);
     } catch (const cli::UsageError&) {
       throw;
+    } catch (const cli::StdoutError&) {
+      throw;
     } catch (const std::exception& error) {  // the others are inspected all the same
       std::fflush(stdout);
       call.console.error(cli::describe(error));

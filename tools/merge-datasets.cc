@@ -273,9 +273,10 @@ int merge(Options& options, cli::Invocation& call) {
   const std::vector<Part> parts = survey(options, prefixes, dtype, call.console);
   if (options.dry_run) {
     for (const Part& part : parts) {
-      std::printf("%s\t%lld\t%lld\t%lld\n", cli::one_line(part.prefix).c_str(),
-                  static_cast<long long>(part.documents), static_cast<long long>(part.sequences),
-                  static_cast<long long>(part.tokens));
+      cli::print_format("%s\t%lld\t%lld\t%lld\n", cli::one_line(part.prefix).c_str(),
+                        static_cast<long long>(part.documents),
+                        static_cast<long long>(part.sequences),
+                        static_cast<long long>(part.tokens));
     }
     cli::finish_stdout();
     call.console.note(cli::concat("would merge ", sums(parts)));

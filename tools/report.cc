@@ -140,20 +140,19 @@ std::string title_of(const Options& options, const Inputs& inputs) {
 // Every file that is read: of a folder with a tokenizer, those that may be.
 std::vector<std::string> files_of(const Options& options, const Inputs& inputs) {
   const dataset::SampleFlags& tokenizer = options.tokenizer;
-  std::vector<std::string> files = {tokenizer.tokenizer_model, tokenizer.vocab_file,
-                                    tokenizer.merge_file};
+  std::vector<std::string> files = cli::tokenizer_inputs(tokenizer.tokenizer_model);
+  files.insert(files.end(), {tokenizer.vocab_file, tokenizer.merge_file});
   for (const report::Run& run : inputs.runs) files.insert(files.end(), {run.path, run.config_path});
   for (const std::string& prefix : inputs.datasets)
     files.insert(files.end(), {prefix + ".idx", prefix + ".bin", indexed::manifest_path(prefix)});
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(tokenizer.tokenizer_model, none))
-    if (entry.path().extension() != ".html") files.push_back(entry.path().string());
   return files;
 }
 
 int make_report(Options& options, cli::Invocation& call) {
   if (options.ascii && !options.plot) throw cli::UsageError("--ascii needs --plot");
   const Inputs inputs = look_at(call.parsed.operands);
+  for (const report::Run& run : inputs.runs)
+    if (!run.passed_over.empty()) call.console.error(run.passed_over);
   if (options.plot) {
     if (inputs.runs.empty()) throw cli::UsageError("--plot needs a run");
     plot(inputs, options.ascii);

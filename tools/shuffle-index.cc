@@ -127,16 +127,16 @@ int shuffle(Options& options, cli::Invocation& call) {
       const indexed::SplitData* split = data.split(i);
       if (split == nullptr) continue;
       for (const indexed::SplitMember& member : split->members()) {
-        std::printf("%s\n%s\n", member.hash.c_str(), member.description.c_str());
+        cli::print_format("%s\n%s\n", member.hash.c_str(), member.description.c_str());
       }
       if (split->blend())
-        std::printf("%s\n%s\n", split->hash().c_str(), split->description().c_str());
+        cli::print_format("%s\n%s\n", split->hash().c_str(), split->description().c_str());
     }
     return 0;
   }
   int64_t written = 0;
   for (const indexed::CacheFile& file : data.cache_files()) {
-    std::printf("%s\n", cli::one_line(file.path).c_str());
+    cli::print_format("%s\n", cli::one_line(file.path).c_str());
     written += file.written;
   }
   if (work.style == indexed::CacheStyle::megatron_core && options.samples.tokenizer_type.empty()) {

@@ -13,6 +13,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/wiki/extraction.h"
 
@@ -195,6 +196,28 @@ void parse_namespaces(const std::string& text, wiki::ExtractOptions& work) {
   if (!work.namespace_names.empty()) work.namespaces.push_back(0);
 }
 
+// Refuses outputs that are read. How many files there will be is not known: every one that exists
+// in the folder is looked at.
+void refuse_inputs(const Options& options, const std::string& dump) {
+  namespace fs = std::filesystem;
+  if (options.templates_only) {
+    cli::refuse_input_as_output("--templates", options.templates, {dump});
+    return;
+  }
+  if (options.output == "-") return;
+  const auto refuse = [&](const fs::path& file) {
+    cli::refuse_input_as_output("--output", file.string(), {dump, options.templates});
+  };
+  std::error_code none;
+  refuse(fs::path(options.output) / wiki::PageFiles::kUnfinished);
+  for (const auto& folder : fs::directory_iterator(options.output, none)) {
+    const std::string name = folder.path().filename().string();
+    if (name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") != std::string::npos) continue;
+    for (const auto& file : fs::directory_iterator(folder, none))
+      if (file.path().filename().string().starts_with("wiki_")) refuse(file.path());
+  }
+}
+
 int extract(Options& options, cli::Invocation& call) {
   const std::vector<std::string>& operands = call.parsed.operands;
   if (operands.size() > 1) throw cli::UsageError("more than one input: " + cli::quote(operands[1]));
@@ -202,6 +225,8 @@ int extract(Options& options, cli::Invocation& call) {
   work.input = operands.empty() ? "-" : operands[0];
   if (work.input == "-" && isatty(STDIN_FILENO) != 0)
     throw cli::UsageError("no input: name a dump, or pipe one in");
+  if (options.no_templates && !options.templates_only) options.templates.clear();
+  refuse_inputs(options, work.input);
   work.clean.lists = options.lists;
   work.clean.sections = options.sections;
   work.clean.links = options.links;
@@ -227,7 +252,7 @@ int extract(Options& options, cli::Invocation& call) {
     wiki::collect_templates(work, options.templates, call.console);
     return 0;
   }
-  if (!options.templates.empty() && !options.no_templates) {
+  if (!options.templates.empty()) {
     if (!std::filesystem::exists(options.templates)) {
       if (work.input == "-")
         throw cli::UsageError("--templates names no file, and standard input cannot be read twice");

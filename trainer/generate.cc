@@ -180,7 +180,7 @@ std::vector<int32_t> prompt_ids(const tok::Tokenizer& tokenizer, const GenerateO
 }
 
 void put(const std::string& bytes) {
-  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+  cli::print(bytes);
   cli::finish_stdout();
 }
 

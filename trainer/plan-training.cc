@@ -14,8 +14,10 @@
 
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/config/outputs.h"
 #include "trainer/session/auto_layout.h"
 #include "trainer/session/calibrate.h"
 #include "trainer/session/devices.h"
@@ -171,7 +173,12 @@ std::optional<CardChoice> card_for(const PlanOptions& o) {
 }
 
 int plan(PlanOptions& o, cli::Invocation& call) {
-  if (!o.calibrate.empty()) return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
+  if (!o.calibrate.empty()) {
+    std::vector<std::string> inputs = input_files(o.train);
+    inputs.insert(inputs.end(), call.config_files.begin(), call.config_files.end());
+    cli::refuse_input_as_output("--calibrate", o.calibrate, inputs);
+    return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
+  }
   Given given;
   for (const std::string& name : call.parsed.given) given.insert(name);
   if (given.contains("tokens")) given.insert("train-tokens");
@@ -202,7 +209,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   const ReportContext context{
       .task = task, .words = trainer_words(config, given), .has_length = has_length};
   const std::string report = o.json ? json_report(result, context) : text_report(result, context);
-  std::fwrite(report.data(), 1, report.size(), stdout);
+  cli::print(report);
   cli::finish_stdout();
   return result.best.empty() ? 1 : 0;
 }

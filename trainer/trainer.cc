@@ -26,6 +26,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/config/outputs.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/auto_layout.h"
 #include "trainer/session/checkpoint_args.h"
@@ -44,6 +45,18 @@ using namespace trainer;
 using cli::concat;
 using cli::UsageError;
 
+// Whether this process is the job's first, or its launcher: of many ranks one names what has no
+// effect.
+bool speaks() {
+  if (std::getenv("GRISTMILL_RANK") != nullptr) return false;  // the launcher has
+  for (const char* name :
+       {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK"}) {
+    const char* rank = std::getenv(name);
+    if (rank != nullptr) return rank == std::string_view("0");
+  }
+  return true;
+}
+
 const cli::Program kProgram = {.name = "trainer",
                                .summary = "train a language model from an indexed dataset",
                                .operands = "",
@@ -52,6 +65,7 @@ const cli::Program kProgram = {.name = "trainer",
                                .at_end = indexed::check_mapped_files,
                                .config_file = true,
                                .yaml_flag = "neox-config",
+                               .speaks = speaks,
                                .version_note = gpu_support};
 
 // Ranks that this host gets where a launcher does not say: as asked, or one for each GPU.
@@ -383,13 +397,11 @@ void show_files(TrainConfig& config, cli::Invocation& call) {
 }
 
 int train(TrainConfig& config, cli::Invocation& call) {
-  // The launcher, or rank 0 of another's, names what has no effect.
-  const char* rank = std::getenv("RANK");
-  const bool speaks = std::getenv("GRISTMILL_RANK") == nullptr &&
-                      (rank == nullptr || rank == std::string_view("0"));
   cli::Console silent_console{std::string(kProgram.name)};
   silent_console.set_quiet(true);
-  take_neox(config, call.parsed.given, speaks ? call.console : silent_console);
+  std::vector<std::string> configurations = call.config_files;
+  configurations.insert(configurations.end(), config.neox_config.begin(), config.neox_config.end());
+  take_neox(config, call.parsed.given, speaks() ? call.console : silent_console);
   const int ranks = ranks_here(config);
   rendezvous::Launch place = rendezvous::detect_launch(
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },
@@ -409,6 +421,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   silent.set_quiet(true);
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
+    refuse_inputs_as_outputs(config, configurations);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {

@@ -25,7 +25,8 @@ case $model in
 *) echo "loss.sh: $model: 124M, 345M, 774M or 1.3B" >&2 && exit 2 ;;
 esac
 steps=$((tokens / (batch * length)))
-data=(--data-path "$folder/corpus_text_document" --split 100,0,0 --seq-length "$length" --seed 1234)
+data=(--data-path "$folder/corpus_text_document" --split 100,0,0 --seq-length "$length"
+  --seed 1234)
 trainer_of() { # FLAGS...
   trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" \
     --num-attention-heads "${shape[2]}" "${data[@]}" \
@@ -58,8 +59,8 @@ torch() { # NAME FLAGS...
     rm -rf "$folder/$model-first"
   }
   python3 "$(dirname "$0")/torch_loss.py" "$folder/$model-hf" "$folder/corpus_text_document" \
-    "$folder/$model-cache" "$folder/$model-$name.jsonl" "$model" "$steps" "$lr" "${lr/e-4/e-5}" "$@" \
-    >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
+    "$folder/$model-cache" "$folder/$model-$name.jsonl" "$model" "$steps" "$lr" \
+    "${lr/e-4/e-5}" "$@" >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
 }
 [ -n "${SKIP_BF16:-}" ] || train bf16
 for recipe in "$@"; do

@@ -38,7 +38,7 @@ PLAIN = {
 
 
 def load(model, folder):
-    """transformers' GPT-2 into torch_step's: its matrices are transposed, its vocabulary shorter."""
+    """transformers' GPT-2 into torch_step's: its matrices are transposed, it has fewer rows."""
     source = load_file(os.path.join(folder, "model.safetensors"))
     source = {name.removeprefix("transformer."): t for name, t in source.items()}
     words = source["wte.weight"]

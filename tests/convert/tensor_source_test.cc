@@ -92,6 +92,50 @@ TEST(SourcesInPlace, TakenApartAndJoinedTheyAreTheFilesBytes) {
       file.bytes.data() + 12 * 4);
 }
 
+// Where a file has q, k and v one after another, a fused tensor is a piece of it for each of them
+// and each group: rows of a matrix, or columns of a transposed one.
+TEST(SourcesInPlace, PiecesAreWhereTheRowsLie) {
+  const QkvShape shape{4, 2, 3};
+  for (const bool transposed : {false, true}) {
+    const int64_t rows = shape.rows();
+    const InFile file("BF16", transposed ? 7 : rows, transposed ? rows : 7);
+    const TensorSource stacked = transposed ? transpose(file.source) : file.source;
+    const TensorSource fused = join_qkv(slice_rows(stacked, 0, 12), slice_rows(stacked, 12, 6),
+                                        slice_rows(stacked, 18, 6), shape);
+    const std::vector<MappedPiece> pieces = fused.mapped_pieces();
+    ASSERT_EQ(pieces.size(), 6u);
+    const Bytes wanted = fused.load();
+    int64_t next = 0;
+    for (const MappedPiece& piece : pieces) {
+      EXPECT_EQ(piece.first, next);
+      EXPECT_EQ(piece.transposed, transposed);
+      EXPECT_EQ(piece.row_bytes, transposed ? rows * 2 : 14);
+      next += piece.count;
+      for (int64_t r = 0; r < piece.count; ++r)
+        for (int64_t c = 0; c < 7; ++c) {
+          const std::byte* number = transposed ? piece.data + c * piece.row_bytes + r * 2
+                                               : piece.data + r * piece.row_bytes + c * 2;
+          EXPECT_EQ(std::memcmp(number, &wanted[size_t(((piece.first + r) * 7 + c) * 2)], 2), 0);
+        }
+    }
+    EXPECT_EQ(next, rows);
+  }
+}
+
+TEST(SourcesInPlace, WhatIsComputedHasNoPieces) {
+  const InFile file("BF16", 6, 6);
+  EXPECT_EQ(file.source.mapped_pieces().size(), 1u);
+  EXPECT_TRUE(computed(file).mapped_pieces().empty());
+  EXPECT_TRUE(transpose(computed(file)).mapped_pieces().empty());
+  EXPECT_TRUE(convert_dtype(file.source, "F32").mapped_pieces().empty());
+  EXPECT_TRUE(join_rows({file.source, computed(file)}).mapped_pieces().empty());
+  EXPECT_TRUE(transpose(join_rows({file.source, computed(file)})).mapped_pieces().empty());
+  // The rows of two files are in two places; their transpose is nowhere.
+  const InFile other("BF16", 6, 6);
+  EXPECT_EQ(join_rows({file.source, other.source}).mapped_pieces().size(), 2u);
+  EXPECT_TRUE(transpose(join_rows({file.source, other.source})).mapped_pieces().empty());
+}
+
 TEST(SourcesInPlace, WhatIsDamagedIsRefusedEveryWay) {
   const Bytes bytes(4 * 6 * 6);
   const TensorSource file = mapped_source(
@@ -103,6 +147,9 @@ TEST(SourcesInPlace, WhatIsDamagedIsRefusedEveryWay) {
   Scratch scratch;
   EXPECT_NO_THROW(file.in_place(0, 4));
   EXPECT_THROW(file.in_place(3, 2), indexed::FormatError);
+  EXPECT_THROW(file.mapped_pieces(), indexed::FormatError);
+  EXPECT_THROW(transpose(file).mapped_pieces(), indexed::FormatError);
+  EXPECT_EQ(slice_rows(file, 0, 4).mapped_pieces().size(), 1u);
   EXPECT_THROW(file.load(), indexed::FormatError);
   EXPECT_THROW(file.block(4 * 24 - 1, 2, scratch), indexed::FormatError);
   EXPECT_THROW(transpose(file).block(0, 24, scratch), indexed::FormatError);

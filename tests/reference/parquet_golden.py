@@ -82,6 +82,24 @@ def expect(file, names, table, form="json"):
     CASES.append(f"{file}\t{flags}\t{expected.name}\n")
 
 
+def write_layouts():
+    """Layouts that are not read."""
+    lists = [["a"], None]
+    ends = pa.RunEndEncodedArray.from_arrays([1, 2], ["x", "y"])
+    made = pa.table(
+        {
+            "text": ["x", "y"],
+            "view": pa.array(lists, pa.list_view(pa.string())),
+            "large": pa.array(lists, pa.large_list_view(pa.string())),
+            "inner": pa.array([[["a"]], []], pa.list_(pa.list_view(pa.string()))),
+            "ends": ends,
+        }
+    )
+    with ipc.new_file(HERE / "layouts.arrow", made.schema) as writer:
+        writer.write_table(made)
+    pq.write_table(made.select(["text", "view"]), HERE / "layouts.parquet")
+
+
 def main():
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir(parents=True)
@@ -203,6 +221,7 @@ def main():
     pq.write_table(bad, HERE / "bad.parquet", row_group_size=2)
     pq.write_table(table.slice(0, 0), HERE / "empty.parquet")
     expect("empty.parquet", ["text"], table.slice(0, 0))
+    write_layouts()
     (HERE / "cases.tsv").write_text("".join(CASES))
     (HERE / "versions.txt").write_text(
         f"pyarrow {pa.__version__}\ndatasets {datasets.__version__}\n"

@@ -27,6 +27,14 @@ run parquet-extract -c text -0 --on-error skip --max-errors 1 -o out in.bad
 run parquet-extract -c n in.bad
 run parquet-extract -c list -c when in.bad
 run parquet-extract -c txt in.bad
+cp "$files"/layouts.* .
+for column in view large inner ends; do
+  run parquet-extract -c $column layouts.arrow
+  run parquet-extract -c text -c $column layouts.arrow
+done
+run parquet-extract -c view layouts.parquet
+run parquet-extract -q -c text layouts.arrow
+rm layouts.*
 run parquet-extract -c text.b in.bad
 run parquet-extract -c meta.urk "$files/zstd.parquet" 2>&1 | grep -o 'no column.*'
 mkdir in.folder

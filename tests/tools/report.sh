@@ -26,6 +26,16 @@ run report
 run report --ascii a
 run report --plot d_text_document
 
+# A run that was killed while it wrote, on a disk that was full before: what is there is shown.
+mkdir killed
+sed '2s/.*/{"iteration": 20, "lm_/' a/metrics.jsonl >killed/metrics.jsonl
+printf '{"iteration": 5' >>killed/metrics.jsonl
+run report --plot --ascii killed
+run report -q a killed -o killed.html
+grep -o '<p>killed.*</p>' killed.html
+printf 'x\n\0\0' >killed/metrics.jsonl
+run report killed
+
 # Outputs that are also inputs, under other names too; what they hold stays.
 ln a/metrics.jsonl a/hard && ln -s metrics.jsonl a/soft
 cat a/metrics.jsonl a/config.toml d_text_document.* >in.before

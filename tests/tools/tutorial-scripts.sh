@@ -32,6 +32,14 @@ grep -o "$launched; rank 0 at 127.0.0.1" first | head -n 1
   --master_addr localhost --master_port 6000 >one 2>&1; echo "exit $?"
 [ "$(grep -oE 'lm loss: [^|]*' one)" = "$(grep -oE 'lm loss: [^|]*' first)" ] &&
   echo "the same losses"
+# Of many ranks, one names what has no effect: under our own launcher and under others.
+grep -c 'no effect here' one
+by_hand() { # VARIABLE: rank 1 of 2 in a world that the variables say
+  env MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 20)) WORLD_SIZE=2 LOCAL_RANK=1 "$1=1" \
+    ./pretrain_gpt.py $GPT_ARGS --dry-run 2>&1 | grep -c 'no effect here'
+}
+by_hand RANK; by_hand SLURM_PROCID; by_hand OMPI_COMM_WORLD_RANK
+by_hand MV2_COMM_WORLD_RANK; by_hand PMI_RANK
 for wrong in "--nnodes 2" "--nnodes 2 --node_rank 0" "--nnodes 2 --node_rank 2 --master_addr a" \
   "--node_rank 1"; do
   ./pretrain_gpt.py $GPT_ARGS $wrong 2>&1; echo "exit $?"

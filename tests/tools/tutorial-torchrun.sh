@@ -1,6 +1,8 @@
-# The scripts under torchrun, torch.distributed.launch and plain Python, as tutorials start them,
-# without --no-python. Skipped where torchrun is neither on PATH nor named by TORCHRUN.
+# The scripts under torchrun, torch.distributed.launch and deepspeed, as tutorials start them,
+# without --no-python. Skipped where torchrun is neither on PATH nor named by TORCHRUN. Where
+# deepspeed is neither on PATH nor named by DEEPSPEED, what its launcher does is done by hand.
 . "$(dirname "$0")/prelude"
+[ -z "${DEEPSPEED:-}" ] || PATH=$PATH:$(dirname "$DEEPSPEED")
 [ -z "${TORCHRUN:-}" ] || PATH=$(dirname "$TORCHRUN"):$PATH
 command -v torchrun >/dev/null || {
   echo "skipped: torchrun is not installed" \
@@ -22,6 +24,7 @@ GPT_ARGS="--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 1
 own_ports
 run_with() { # LAUNCHER...: the losses, and how the trainer was launched
   "$@" pretrain_gpt.py $GPT_ARGS >"$WORK/log" 2>&1; echo "exit $?"
+  echo "$(grep -c 'accepted, no effect here' "$WORK/log") named without effect"
   grep -oE 'launched by [a-z]+: rank 0 of 2, local rank 0 of 2, node 0 of 1' "$WORK/log" | head -n 1
   grep -cE '^ \[.*\] iteration' "$WORK/log"
   grep -oE 'lm loss: [^|]*' "$WORK/log" >"$WORK/losses"
@@ -46,4 +49,12 @@ deepspeed_like() {
   done
   wait "${pids[@]}"
 }
-run_with deepspeed_like
+deepspeed=deepspeed_like
+if command -v deepspeed >/dev/null; then
+  deepspeed="deepspeed --num_gpus 2 --master_port $((port + 40))"
+fi
+run_with $deepspeed
+# A mistake of the command line ends the launcher with the trainer's status.
+GPT_ARGS="$GPT_ARGS --hidden-size 33"
+$deepspeed pretrain_gpt.py $GPT_ARGS >"$WORK/log" 2>&1; echo "exit $?"
+grep -c 'does not divide' "$WORK/log"

@@ -49,7 +49,8 @@ std::string progress_text(const ProgressState& state, double seconds) {
 
 bool erases_lines(int fd) {
   const char* terminal = std::getenv("TERM");
-  return isatty(fd) == 1 && (terminal == nullptr || std::string_view(terminal) != "dumb");
+  if (isatty(fd) != 1 || terminal == nullptr) return false;
+  return *terminal != '\0' && std::string_view(terminal) != "dumb";
 }
 
 Console::Console(std::string tool)

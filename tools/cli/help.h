@@ -33,6 +33,8 @@ struct Program {
   /// The flag that receives the files of --config that end in .yml or .yaml; empty: they are
   /// treated like others.
   std::string_view yaml_flag = {};
+  /// Whether this process of a job names the flags without effect; null: it does.
+  bool (*speaks)() = nullptr;
   std::string (*version_note)() = nullptr;  ///< further lines of --version, each with its line end
 };
 

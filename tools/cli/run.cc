@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,8 +17,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -238,7 +241,7 @@ class Session {
       else
         read_config(visible_, read_whole(file), file, parsed);
     }
-    common_.config.clear();
+    const std::vector<std::string> files = std::exchange(common_.config, {});
     Parsed line = parse_arguments(all_, arguments_);
     line.given.merge(parsed.given);
     if (!yaml.empty()) find_row(visible_, program_.yaml_flag)->set(yaml);
@@ -255,8 +258,8 @@ class Session {
       throw UsageError(concat("unexpected argument ", quote(line.operands[0])));
     }
     check_required(all_, line);
-    note_idle(console, line);
-    Invocation invocation{console, std::move(line), words(), command_line()};
+    if (program_.speaks == nullptr || program_.speaks()) note_idle(console, line);
+    Invocation invocation{console, std::move(line), words(), command_line(), files};
     return body(invocation);
   }
 
@@ -337,18 +340,29 @@ std::string describe(const std::exception& error) {
   return text;
 }
 
+StdoutError::StdoutError(int error)
+    : std::system_error(error == 0 ? EIO : error, std::generic_category(), "standard output") {}
+
 void print(std::string_view text) {
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-    throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(), "standard output");
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw StdoutError(errno);
+}
+
+void print_format(const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  char* text = nullptr;
+  const int size = vasprintf(&text, format, values);
+  va_end(values);
+  if (size < 0) throw std::bad_alloc();
+  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
+  print({text, static_cast<size_t>(size)});
 }
 
 void finish_stdout() {
   errno = 0;
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-  if (failed) {
-    throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(), "standard output");
-  }
+  if (failed) throw StdoutError(errno);
 }
 
 void refuse_terminal(int fd, std::string_view what) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "tools/cli/console.h"
@@ -31,6 +32,7 @@ struct Invocation {
   Parsed parsed;                       ///< operands, and which flags were given
   std::vector<std::string> arguments;  ///< the program's name and its words
   std::string command_line;            ///< as typed, quoted for a shell: for manifests and logs
+  std::vector<std::string> config_files = {};  ///< those of --config, in order
 };
 
 /// The release, as "0.1.0".
@@ -63,11 +65,20 @@ int run(const Program& program, const Table<O>& table, int argc, char** argv,
 /// lower case.
 std::string describe(const std::exception& error);
 
-/// Writes to stdout. Errors: std::system_error with the reason of a write that failed, of which
+/// Standard output could not be written: what() is "standard output: " and the reason.
+class StdoutError : public std::system_error {
+ public:
+  explicit StdoutError(int error);
+};
+
+/// Writes to stdout. Errors: StdoutError with the reason of a write that failed, of which
 /// finish_stdout() would only know that it failed.
 void print(std::string_view text);
 
-/// Flushes stdout and checks it; run() calls it as the last act. Errors: std::system_error.
+/// The same of printf's format and values.
+[[gnu::format(printf, 1, 2)]] void print_format(const char* format, ...);
+
+/// Flushes stdout and checks it; run() calls it as the last act. Errors: StdoutError.
 void finish_stdout();
 
 /// Errors: UsageError if file descriptor `fd` is a terminal; `what` (such as "token ids") says what

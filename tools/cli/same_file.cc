@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 
@@ -23,6 +26,17 @@ void refuse_input_as_output(std::string_view flag, const std::string& output,
     throw UsageError(concat(flag, " ", output, " is the same file as ",
                             input == "-" ? "standard input" : concat("the input ", input)));
   }
+}
+
+std::vector<std::string> tokenizer_inputs(const std::string& path) {
+  constexpr std::string_view kEndings[] = {".json", ".txt", ".jinja", ".model", ".tiktoken"};
+  std::vector<std::string> files = {path};
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
+    if (std::ranges::find(kEndings, entry.path().extension().string()) != std::end(kEndings))
+      files.push_back(entry.path().string());
+  }
+  return files;
 }
 
 }  // namespace cli

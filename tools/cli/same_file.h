@@ -14,4 +14,8 @@ namespace cli {
 void refuse_input_as_output(std::string_view flag, const std::string& output,
                             const std::vector<std::string>& inputs);
 
+/// The files that a tokenizer's flag may read: `path` itself, or of a folder those whose names end
+/// as a tokenizer's do (.json, .txt, .jinja, .model, .tiktoken).
+std::vector<std::string> tokenizer_inputs(const std::string& path);
+
 }  // namespace cli

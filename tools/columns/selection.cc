@@ -58,6 +58,22 @@ const arrow::DataType* without_json(const arrow::DataType& type) {
   return nullptr;
 }
 
+/// What `type` would have to be stored as to be read; null if its layout is one that is.
+const char* readable_layout(const arrow::DataType& type) {
+  switch (type.id()) {
+    case Type::LIST_VIEW:
+    case Type::LARGE_LIST_VIEW:
+      return "a list";
+    case Type::RUN_END_ENCODED:
+      return "its values, or as a dictionary";
+    default:
+      break;
+  }
+  for (const std::shared_ptr<arrow::Field>& field : type.fields())
+    if (const char* found = readable_layout(*field->type())) return found;
+  return nullptr;
+}
+
 /// Fills `steps` with the path to `name`; returns its type, null if it does not exist.
 TypePointer find(std::span<const std::shared_ptr<arrow::Field>> fields, std::string_view name,
                  std::vector<std::string>& steps) {
@@ -118,6 +134,9 @@ std::vector<Column> select_columns(const std::vector<std::string>& names,
                                     names_of(schema, name)));
     if (schema.GetAllFieldIndices(column.steps[0]).size() > 1)
       throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(column.steps[0])));
+    if (const char* layout = readable_layout(*type))
+      throw ColumnError(cli::concat(place, " is ", type->ToString(),
+                                    ": this layout is not read: store the column as ", layout));
     const bool texts = is_text(*type) || (is_list(*type) && is_text(*type->field(0)->type()));
     if (columns.empty() && !texts)
       throw ColumnError(

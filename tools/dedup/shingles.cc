@@ -43,10 +43,17 @@ class CharacterTable {
  private:
   static constexpr UChar32 kEntries = 0x10000;
 
+  /// The final form of the Greek sigma depends on what follows: both are one letter here, so that
+  /// a text equals its capitals, as with Python's str.lower.
+  static UChar32 lower_of(UChar32 c) {
+    constexpr UChar32 kFinalSigma = 0x3C2, kSigma = 0x3C3;
+    return c == kFinalSigma ? kSigma : u_tolower(c);
+  }
+
   static Entry look_up(UChar32 c) {
     constexpr uint32_t kWordMask = U_GC_L_MASK | U_GC_N_MASK | U_GC_M_MASK;
     const bool in_word = (U_GET_GC_MASK(c) & kWordMask) != 0 || c == '_';
-    return {u_tolower(c), !in_word ? Kind::none : stands_alone(c) ? Kind::alone : Kind::part};
+    return {lower_of(c), !in_word ? Kind::none : stands_alone(c) ? Kind::alone : Kind::part};
   }
 
   std::array<Entry, kEntries> entries_;

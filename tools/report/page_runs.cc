@@ -220,7 +220,10 @@ std::string summary(const std::vector<Run>& runs) {
     return cell(1e3 * r.median("exposed_communication_seconds"), " ms a step");
   });
   row("slowest rank, most often", slowest_cell);
-  return table("Runs side by side", head, rows);
+  std::string out = table("Runs side by side", head, rows);
+  for (const Run& run : runs)
+    if (!run.passed_over.empty()) out += concat("<p>", escape_html(run.passed_over), "</p>\n");
+  return out;
 }
 
 std::string happenings(const std::vector<Run>& runs) {

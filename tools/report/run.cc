@@ -128,6 +128,85 @@ void add_line(Run& run, const json& record) {
   }
 }
 
+// What is wrong with a line that is `record` as JSON; empty: nothing.
+std::string defect_of(std::string_view line, const json& record, bool ends) {
+  if (line.find('\0') != std::string_view::npos) return "zero bytes";
+  if (record.is_discarded()) return ends ? "not JSON" : "cut: no end of line";
+  if (!record.is_object()) return "not a JSON object";
+  if (!record.contains("iteration")) return "no \"iteration\"";
+  return record["iteration"].is_number() ? "" : "\"iteration\" is not a number";
+}
+
+// The lines of metrics.jsonl that are passed over, as few words as possible.
+class PassedOver {
+ public:
+  void add(int64_t line, const std::string& reason) {
+    ++lines_;
+    if (!spans_.empty() && spans_.back().end == line - 1 && spans_.back().reason == reason)
+      spans_.back().end = line;
+    else
+      spans_.push_back({line, line, reason});
+  }
+
+  std::string words(const std::string& path, int64_t lines) const {
+    if (spans_.empty()) return "";
+    constexpr size_t kMost = 8;
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < std::min(spans_.size(), kMost); ++i) {
+      const Span& span = spans_[i];
+      parts.push_back(
+          span.begin == span.end
+              ? cli::concat("line ", span.begin, " (", span.reason, ")")
+              : cli::concat("lines ", span.begin, " to ", span.end, " (", span.reason, ")"));
+    }
+    if (spans_.size() > kMost) parts.push_back(cli::concat(spans_.size() - kMost, " more places"));
+    return cli::concat(path, ": passed over ", cli::with_commas(lines_), " of ",
+                       cli::counted(lines, "line"), ": ", cli::join(parts, ", "));
+  }
+
+ private:
+  struct Span {
+    int64_t begin, end;
+    std::string reason;
+  };
+  std::vector<Span> spans_;
+  int64_t lines_ = 0;
+};
+
+// Reads all lines. Zero bytes before a whole line are left out: a file that grew, but whose data
+// the disk lost, has them.
+void read_lines(Run& run, const std::string& text) {
+  PassedOver passed_over;
+  int64_t line = 0, taken = 0;
+  std::string first;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    ++line;
+    const std::string_view all = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    if (all.empty()) continue;
+    const size_t zeros = std::min(all.find_first_not_of('\0'), all.size());
+    const std::string_view words = all.substr(zeros);
+    const json record = json::parse(words, nullptr, false);
+    const std::string defect =
+        words.empty() ? "zero bytes" : defect_of(words, record, end < text.size());
+    if (!defect.empty()) {
+      if (first.empty())
+        first = cli::concat(run.path, ":", line, ": ", cli::quote(words.substr(0, 200)),
+                            " is not a line of trainer's metrics: ", defect);
+      passed_over.add(line, defect);
+      continue;
+    }
+    if (zeros > 0) passed_over.add(line, "zero bytes, all before a whole line, which was read");
+    add_line(run, record);
+    ++taken;
+  }
+  if (taken == 0 && line > 0 && !first.empty())
+    throw std::runtime_error(
+        cli::concat(first, ", nor is any other of its ", cli::counted(line, "line")));
+  run.passed_over = passed_over.words(run.path, line);
+}
+
 std::vector<double> finite(const Run& run, const std::string& column) {
   std::vector<double> out;
   const auto at = run.columns.find(column);
@@ -194,24 +273,7 @@ Run read_run(const std::string& path) {
   run.path = places.metrics;
   run.config_path = places.config;
   run.columns["iteration"] = {};
-  const std::string text = read_whole(run.path);
-  int64_t line = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = text.find('\n', at);
-    if (end == std::string::npos) break;  // the run is writing it
-    ++line;
-    const std::string words = text.substr(at, end - at);
-    at = end + 1;
-    if (words.empty()) continue;
-    const json record = json::parse(words, nullptr, false);
-    const bool whole =
-        record.is_object() && record.contains("iteration") && record["iteration"].is_number();
-    if (!whole)
-      throw std::runtime_error(cli::concat(run.path, ":", line, ": ", cli::quote(words),
-                                           " is not a line of trainer's metrics: expected a JSON "
-                                           "object with \"iteration\""));
-    add_line(run, record);
-  }
+  read_lines(run, read_whole(run.path));
   for (auto& [name, column] : run.columns) column.resize(run.columns["iteration"].size(), kNan);
   if (!run.config_path.empty()) run.settings = settings_of(read_whole(run.config_path));
   return run;

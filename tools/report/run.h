@@ -47,6 +47,7 @@ struct Run {
   std::vector<Validation> validations;
   std::vector<Event> events;
   std::vector<Setting> settings;
+  std::string passed_over;  ///< file, lines and why, such as a line that is cut; empty: all is read
 
   /// Iterations and a column, each value times `factor`; empty if no line has it.
   draw::Points points(const std::string& column, double factor = 1) const;
@@ -66,9 +67,11 @@ struct Run {
 /// of metrics, or a file whose name ends in .jsonl.
 bool is_run(const std::string& path);
 
-/// Reads a run. An incomplete last line is left out: the run is writing it. Lines of an iteration
-/// that comes again later (the run was resumed from before it) are replaced by the later ones.
-/// Errors: std::system_error; std::runtime_error naming file and line for what is not such a line.
+/// Reads a run. Lines of an iteration that comes again later (the run was resumed from before it)
+/// are replaced by the later ones. Lines that cannot be read are told in `passed_over`: a cut one
+/// (the run is writing it, or was killed), those that a full or failing disk left damaged or zero,
+/// those without a number "iteration".
+/// Errors: std::system_error; std::runtime_error if no line can be read, naming the first.
 Run read_run(const std::string& path);
 
 /// Gives the runs names that differ: the shortest ends of their paths.

@@ -70,7 +70,7 @@ void Decoder::allocate(ops::Arena& arena, const std::vector<WeightPlace>& places
          in_place ? placed(slot, places[i])
                   : slot.in(arena.cut("parameters", places[i].dtype, {slot.param.elements()}),
                             slot.offset),
-         in_place, in_place && places[i].transposed});
+         in_place, in_place && places[i].transposed, places[i].pieces});
   }
   keys_.clear();
   values_.clear();
@@ -114,13 +114,16 @@ Tensor Decoder::weight(int64_t layer, Role role) const {
 // A linear with its weight and bias; x, y and what follows are the caller's.
 ops::LinearForward Decoder::linear(int64_t layer, Role weight_role, Role bias_role) const {
   const int at = layout_.find(layer, weight_role);
+  if (at < 0) return {};
+  const Parameter& parameter = parameters_[static_cast<size_t>(at)];
   return {.y = {},
           .pre_activation = {},
           .x = {},
-          .weight = weight(layer, weight_role),
+          .weight = parameter.tensor,
           .bias = weight(layer, bias_role),
           .addend = {},
-          .weight_is_transposed = at >= 0 && parameters_[static_cast<size_t>(at)].transposed};
+          .weight_is_transposed = parameter.transposed,
+          .pieces = parameter.pieces};
 }
 
 std::vector<float> Decoder::append(std::span<const int32_t> tokens) {

@@ -27,6 +27,8 @@ struct WeightPlace {
   /// Null: the decoder allocates its own memory.
   const std::byte* in_place = nullptr;
   bool transposed = false;  ///< A linear's (I, O) matrix lies there, not (O, I).
+  /// For a linear whose weight lies in several places: all of them, and in_place is the first.
+  std::vector<ops::WeightPiece> pieces = {};
 };
 
 /// State: one thread at a time.
@@ -45,6 +47,8 @@ class Decoder {
     Tensor tensor;
     bool in_place = false;    ///< It is the caller's memory, which is already filled.
     bool transposed = false;  ///< The tensor is the parameter's transpose.
+    /// If there are any, the numbers lie there: the tensor has only shape and dtype.
+    std::vector<ops::WeightPiece> pieces = {};
   };
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 

@@ -5,7 +5,9 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/generation/decoder_weights.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "convert/canonical.h"
@@ -107,15 +109,28 @@ convert::TensorSource canonical_source(const convert::CanonicalModel& model,
   return model.at(name);
 }
 
-// Whether the decoder may multiply by the transpose, as GPT-2's Conv1D has it. Each of its rows is
-// on another page: for more of them than a processor's TLB holds, a copy in the other order is read
-// so much faster that it pays after some ten tokens (bench/conversion.md).
-bool may_be_transposed(const LocalParam& param) {
-  constexpr int64_t kMostRows = 2048;
+// Linears, whose weights the decoder multiplies in any order and in pieces.
+bool is_linear(const LocalParam& param) {
   const Role role = param.spec.role;
-  const bool multiplied = role == Role::qkv_weight || role == Role::proj_weight ||
-                          role == Role::fc1_weight || role == Role::fc2_weight;
-  return multiplied && param.shape[1] <= kMostRows;
+  return role == Role::qkv_weight || role == Role::proj_weight || role == Role::fc1_weight ||
+         role == Role::fc2_weight;
+}
+
+// A linear's weight as it lies in the file: a transpose, as GPT-2's Conv1D has it, or pieces, as q,
+// k and v or a gate. Neighbours in memory are neighbours in the list.
+void place_pieces(WeightPlace& place, const convert::TensorSource& source) {
+  std::vector<convert::MappedPiece> mapped = source.mapped_pieces();
+  const int64_t element = source.element_bytes();
+  for (const convert::MappedPiece& piece : mapped)
+    if (!is_aligned(piece.data, element) || piece.transposed != mapped[0].transposed) return;
+  if (mapped.empty()) return;
+  std::ranges::sort(mapped, std::less<>(), &convert::MappedPiece::data);
+  place.in_place = mapped[0].data;
+  place.transposed = mapped[0].transposed;
+  const int64_t row = source.shape[place.transposed ? 0 : 1] * element;
+  if (mapped.size() == 1 && mapped[0].row_bytes == row) return;
+  for (const convert::MappedPiece& piece : mapped)
+    place.pieces.push_back({piece.data, piece.first, piece.count, piece.row_bytes / element});
 }
 
 // A parameter of a folder.
@@ -124,14 +139,12 @@ WeightPlace folder_place(const convert::CanonicalModel& model, const LocalParam&
   WeightPlace place{held_dtype(source.dtype, param.shape.size())};
   const bool as_held = place.dtype == DType::bf16 || source.dtype == "F32";
   if (!as_held || source.shape != param.shape) return place;
-  const auto try_place = [&](const convert::TensorSource& stored) {
-    const std::byte* data = stored.in_place(0, stored.rows());
-    if (data != nullptr && is_aligned(data, stored.element_bytes())) place.in_place = data;
-  };
-  try_place(source);
-  if (place.in_place != nullptr || !may_be_transposed(param)) return place;
-  try_place(convert::transpose(source));  // of a transpose: the tensor in the file
-  place.transposed = place.in_place != nullptr;
+  if (is_linear(param)) {
+    place_pieces(place, source);
+    return place;
+  }
+  const std::byte* data = source.in_place(0, source.rows());
+  if (data != nullptr && is_aligned(data, source.element_bytes())) place.in_place = data;
   return place;
 }
 

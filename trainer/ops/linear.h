@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "trainer/ops/activation.h"
 #include "trainer/ops/operation.h"
@@ -16,6 +17,15 @@ namespace ops {
 inline double product_flops(const Tensor& x, const Tensor& weight) noexcept {
   return 2.0 * static_cast<double>(x.rows()) * count(weight);
 }
+
+/// Some outputs of a linear whose weight lies in several places.
+struct WeightPiece {
+  const void* data = nullptr;      ///< Their numbers, of the weight's dtype.
+  int64_t first = 0, outputs = 0;  ///< Which outputs: first .. first + outputs - 1.
+  /// Numbers from one row in memory to the next. A row has the weights of an output; of a
+  /// transposed weight, those of an input.
+  int64_t row = 0;
+};
 
 /// y = activation(x weight^T + bias) + addend. The activation is not swiglu (that is
 /// activation_forward). addend excludes an activation; y may be addend.
@@ -31,6 +41,11 @@ struct LinearForward {
   Activation activation = Activation::none;
   /// weight lies as (I, O), on the CPU: as a file of GPT-2 has it. No result depends on it.
   bool weight_is_transposed = false;
+  /// The weight's pieces, on the CPU, when it does not lie in one: as files have q, k and v. Each
+  /// output is in one of them. Of `weight` only shape and dtype count then. Neighbours in memory
+  /// should be neighbours here: they are multiplied together. No result depends on it. Excludes
+  /// addend.
+  std::span<const WeightPiece> pieces = {};
 
   int64_t outputs() const noexcept { return weight.shape[weight_is_transposed ? 1 : 0]; }
 
@@ -49,6 +64,21 @@ struct LinearForward {
     if (addend) e.matrix("addend", addend, y.dtype, x.rows(), outputs());
     e.that(!addend || activation == Activation::none, "addend excludes an activation");
     e.that(activation != Activation::swiglu, "swiglu is not an epilogue: use activation_forward");
+    if (!pieces.empty()) check_pieces(e, device);
+  }
+  void check_pieces(const Expect& e, Device device) const {
+    e.that(device == Device::cpu, "a weight in pieces is for the CPU");
+    e.that(!addend, "a weight in pieces excludes an addend");
+    int64_t total = 0;
+    for (const WeightPiece& piece : pieces) {
+      const bool inside = piece.data != nullptr && piece.outputs > 0 && piece.first >= 0 &&
+                          piece.first + piece.outputs <= outputs();
+      e.that(inside, "a piece of the weight is outside of the outputs");
+      e.that(piece.row >= (weight_is_transposed ? piece.outputs : x.columns()),
+             "rows of a piece of the weight overlap");
+      total += piece.outputs;
+    }
+    e.that(total == outputs(), "the weight's pieces must have each output once");
   }
   Cost cost() const {
     return {product_flops(x, weight), bytes_of({&y, &pre_activation, &x, &weight, &addend})};

@@ -282,7 +282,7 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
   const std::string text = card_text(card);
   parse_card(text, path);  // checks that the written text can be read.
   if (path == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    cli::print(text);
     cli::finish_stdout();
   } else {
     indexed::OutputFile out(path, indexed::Existing::replace);

@@ -93,19 +93,19 @@ std::vector<EnginePlan> plan_stages(const TrainConfig& config, const ModelSpec& 
 void print_layout(const TrainConfig& config, const EngineOptions& options,
                   const std::vector<EnginePlan>& plans) {
   if (config.derived.world_size == 1) return;
-  std::printf("layout      tensor %lld%s x pipeline %lld x data %lld\n",
-              static_cast<long long>(config.tensor_model_parallel_size),
-              options.sequence_parallel ? " (sequence parallel)" : "",
-              static_cast<long long>(config.pipeline_model_parallel_size),
-              static_cast<long long>(config.derived.data_parallel_size));
+  cli::print_format("layout      tensor %lld%s x pipeline %lld x data %lld\n",
+                    static_cast<long long>(config.tensor_model_parallel_size),
+                    options.sequence_parallel ? " (sequence parallel)" : "",
+                    static_cast<long long>(config.pipeline_model_parallel_size),
+                    static_cast<long long>(config.derived.data_parallel_size));
   if (plans.size() == 1) return;
-  std::printf("schedule    %s, %d chunks a rank, %lld micro-batches\n",
-              config.derived.pipeline_schedule.c_str(), options.chunks,
-              static_cast<long long>(options.max_microbatches));
+  cli::print_format("schedule    %s, %d chunks a rank, %lld micro-batches\n",
+                    config.derived.pipeline_schedule.c_str(), options.chunks,
+                    static_cast<long long>(options.max_microbatches));
   for (size_t stage = 0; stage < plans.size(); ++stage)
-    std::printf("stage %-5zu %s planned, %.4g flop\n", stage,
-                cli::readable_bytes(static_cast<double>(plans[stage].total_bytes)).c_str(),
-                plans[stage].step_flops);
+    cli::print_format("stage %-5zu %s planned, %.4g flop\n", stage,
+                      cli::readable_bytes(static_cast<double>(plans[stage].total_bytes)).c_str(),
+                      plans[stage].step_flops);
 }
 
 // Draws what each pipeline stage computes in a step.
@@ -139,7 +139,7 @@ void draw_schedule(const std::string& path, const EngineOptions& options, int st
   indexed::OutputFile file(path, indexed::Existing::replace);
   file.write(draw::bar_picture(picture));
   file.commit();
-  std::printf("picture     %s\n", cli::one_line(path).c_str());
+  cli::print_format("picture     %s\n", cli::one_line(path).c_str());
 }
 
 // Prints how much data there is and how much the run reads; false if it cannot be opened.
@@ -150,14 +150,17 @@ bool print_data(const TrainConfig& config) {
   const int64_t wanted = config.derived.train_samples * config.seq_length;
   try {
     const int64_t tokens = count_tokens(config);
-    std::printf("data        %s tokens; the run reads %s, %.3g times as many\n",
-                cli::with_commas(tokens).c_str(), cli::with_commas(wanted).c_str(),
-                static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(tokens, 1)));
+    cli::print_format(
+        "data        %s tokens; the run reads %s, %.3g times as many\n",
+        cli::with_commas(tokens).c_str(), cli::with_commas(wanted).c_str(),
+        static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(tokens, 1)));
     return true;
   } catch (const cli::UsageError&) {
     throw;
+  } catch (const cli::StdoutError&) {
+    throw;
   } catch (const std::exception& error) {
-    std::printf("data        %s\n", cli::one_line(cli::describe(error)).c_str());
+    cli::print_format("data        %s\n", cli::one_line(cli::describe(error)).c_str());
     return false;
   }
 }
@@ -188,9 +191,9 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
   if (room.beside_bytes > 0)
     free = cli::concat("about ", cli::readable_bytes(static_cast<double>(room.beside_bytes)),
                        " of CUDA, NCCL and the GPU's libraries, ", free);
-  std::printf("memory      %s planned%s, %s\n%s",
-              cli::readable_bytes(static_cast<double>(most.total_bytes)).c_str(),
-              plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
+  cli::print_format("memory      %s planned%s, %s\n%s",
+                    cli::readable_bytes(static_cast<double>(most.total_bytes)).c_str(),
+                    plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
 }
 
 // Prints what all ranks together write to disk, and hold in host memory meanwhile.
@@ -198,10 +201,10 @@ void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options, const Cluster& cluster) {
   if (config.save.empty()) return;
   const int64_t bytes = checkpoint_bytes(spec, options, !config.no_save_optim);
-  std::printf("checkpoint  %s on disk, and as much host memory, over all ranks\n",
-              cli::readable_bytes(static_cast<double>(bytes)).c_str());
+  cli::print_format("checkpoint  %s on disk, and as much host memory, over all ranks\n",
+                    cli::readable_bytes(static_cast<double>(bytes)).c_str());
   if (config.in_memory_checkpoint)
-    std::printf(
+    cli::print_format(
         "in memory   %s\n",
         in_memory_note(config, spec, options, cluster.world_size / cluster.local_size).c_str());
 }
@@ -230,18 +233,18 @@ void print_time(const PlannedRun& run, const Cluster& cluster, const Card& card,
   const StepReport report = report_of(estimate, run, cluster, card);
   const EnginePlan& busiest = plans[static_cast<size_t>(estimate.busiest)];
   const auto share = [&](double part) { return 100 * part / report.seconds; };
-  std::printf(
+  cli::print_format(
       "step        about %.3g s: compute %.1f%%, bubble %.1f%%, exposed communication %.1f%%; %.4g "
       "flop and %.4g bytes%s\n",
       report.seconds, share(report.compute), share(report.bubble), share(report.exposed),
       busiest.step_flops, busiest.step_bytes_moved,
       plans.size() > 1 ? " of the slowest stage" : "");
-  std::printf("rates       %s\n", basis_of(card).c_str());
-  std::printf("tokens/s    about %.4g\n", report.tokens_per_second);
-  std::printf("run         %lld steps, about %s\n",
-              static_cast<long long>(run.config.derived.train_iters),
-              format_duration(report.seconds * static_cast<double>(run.config.derived.train_iters))
-                  .c_str());
+  cli::print_format("rates       %s\n", basis_of(card).c_str());
+  cli::print_format("tokens/s    about %.4g\n", report.tokens_per_second);
+  cli::print_format(
+      "run         %lld steps, about %s\n", static_cast<long long>(run.config.derived.train_iters),
+      format_duration(report.seconds * static_cast<double>(run.config.derived.train_iters))
+          .c_str());
 }
 
 }  // namespace
@@ -259,14 +262,14 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
   if (ops != nullptr) room.bytes = ops->free_bytes();
   // On this machine's device, the context already exists and the libraries' part is planned.
   if (card != nullptr && ops != nullptr) room.beside_bytes = group_bytes(*card, spec, run.topology);
-  std::printf("device      %s\n", describe(ops, card).c_str());
+  cli::print_format("device      %s\n", describe(ops, card).c_str());
   const ops::Gpu* gpu = card == nullptr ? nullptr : ops::find_gpu(card->name);
   if (ops == nullptr && gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)
-    std::printf("links       %s\n", ops::kNoPeerAccess);
-  std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
-              cli::with_commas(count_parameters(spec)).c_str(),
-              spec.family.empty() ? "no family" : spec.family.c_str(),
-              static_cast<long long>(spec.padded_vocab_size));
+    cli::print_format("links       %s\n", ops::kNoPeerAccess);
+  cli::print_format("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
+                    cli::with_commas(count_parameters(spec)).c_str(),
+                    spec.family.empty() ? "no family" : spec.family.c_str(),
+                    static_cast<long long>(spec.padded_vocab_size));
   const bool readable = print_data(config);
   print_layout(config, options, plans);
   if (!config.schedule_svg.empty())
@@ -276,7 +279,7 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
   cli::finish_stdout();
   const bool fits = !room.bytes || most.total_bytes + room.beside_bytes <= *room.bytes;
   if (!fits)
-    std::printf(
+    cli::print_format(
         "does not fit: smaller --micro-batch-size, or --recompute-activations, or "
         "--recompute-granularity full; plan-training finds a layout that fits\n");
   if (card != nullptr) {
@@ -286,7 +289,7 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
   } else if (ops == nullptr) {
     const EnginePlan& busiest = *std::max_element(
         plans.begin(), plans.end(), [](auto& a, auto& b) { return a.step_flops < b.step_flops; });
-    std::printf(
+    cli::print_format(
         "step        %.4g flop, %.4g bytes moved; no time without a card: --gpu names one\n",
         busiest.step_flops, busiest.step_bytes_moved);
   }

@@ -171,10 +171,13 @@ std::string drawn(int columns, const std::vector<ProgressState>& states) {
 }
 
 TEST(Progress, ADumbTerminalGetsNoEscapes) {
-  setenv("TERM", "dumb", 1);
-  const std::string text = drawn(80, {{.done = 10, .total = 100}});
+  for (const char* name : {"dumb", ""}) {
+    setenv("TERM", name, 1);
+    EXPECT_EQ(drawn(80, {{.done = 10, .total = 100}}), "sample-tool: a closing line\r\n") << name;
+  }
   unsetenv("TERM");
-  EXPECT_EQ(text, "sample-tool: a closing line\r\n");
+  EXPECT_EQ(drawn(80, {{.done = 10, .total = 100}}), "sample-tool: a closing line\r\n");
+  setenv("TERM", "xterm", 1);
   EXPECT_THAT(drawn(80, {{.done = 10, .total = 100}}), HasSubstr("\x1b[K"));
 }
 
@@ -200,10 +203,11 @@ TEST(Console, WhatIsDrawnBelowStaysBelow) {
   EXPECT_EQ(lines(true), "sample-tool: the last\r\n");
   setenv("TERM", "dumb", 1);
   EXPECT_EQ(lines(false), "sample-tool: a message\r\nsample-tool: the last\r\n");
-  unsetenv("TERM");
+  setenv("TERM", "xterm", 1);
 }
 
 TEST(Run, ProgressIsOneLineOfATerminal) {
+  setenv("TERM", "xterm", 1);
   const std::string known = drawn(200, {{.done = 1 << 20, .total = 4 << 20, .items = 1234}});
   EXPECT_THAT(known,
               testing::MatchesRegex("\rsample-tool: 1.0 MiB of 4.0 MiB \\(25%\\), 1,234 documents, "

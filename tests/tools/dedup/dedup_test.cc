@@ -54,6 +54,13 @@ TEST(Shingles, OnlyWordsCount) {
   EXPECT_THAT(shingles_of("हिन्दी में"), SizeIs(2)) << "marks belong to their word";
 }
 
+// What Python's str.lower makes of capitals: "ΟΔΟΣ" and "ὈΔΥΣΣΕΎΣ" end in the final sigma.
+TEST(Shingles, CapitalsEqualTheirGreekText) {
+  EXPECT_EQ(shingles_of("ΟΔΟΣ ΣΑΣ"), shingles_of("οδος σας"));
+  EXPECT_EQ(shingles_of("ὈΔΥΣΣΕΎΣ"), shingles_of("ὀδυσσεύς"));
+  EXPECT_NE(shingles_of("οδος"), shingles_of("οδοι"));
+}
+
 TEST(Shingles, CharactersAreWordsWhereThereAreNoSpaces) {
   EXPECT_THAT(shingles_of("吾輩は猫"), SizeIs(4));
   EXPECT_THAT(shingles_of("ไทย"), SizeIs(3));

@@ -103,6 +103,7 @@ TEST_F(ReportTest, ALaterLineReplacesThoseThatItsRunTookBack) {
   EXPECT_THAT(run.points("iteration").y, ElementsAre(10, 20, 30));
   EXPECT_THAT(run.points("lm_loss").y, ElementsAre(5, 4.25, testing::IsNan()));
   EXPECT_EQ(run.last("lm_loss"), 4.25);
+  EXPECT_EQ(run.passed_over, path + ": passed over 1 of 10 lines: line 10 (cut: no end of line)");
   ASSERT_THAT(run.validations, SizeIs(1));
   EXPECT_EQ(run.validations[0].set, "test set");
   ASSERT_THAT(run.events, SizeIs(1));
@@ -113,12 +114,57 @@ TEST_F(ReportTest, ALaterLineReplacesThoseThatItsRunTookBack) {
   EXPECT_DOUBLE_EQ(pauses[0].seconds, 80);
 }
 
-TEST_F(ReportTest, WhatIsNoLineOfMetricsIsNamed) {
-  write("a.jsonl", line(1, 2, 3) + "[1]\n");
+TEST_F(ReportTest, AFileWithoutALineOfMetricsIsNamed) {
+  write("a.jsonl", "\n[1]\n{}\n");
   EXPECT_THAT([&] { report::read_run(folder_ / "a.jsonl"); },
-              ThrowsMessage<std::runtime_error>(
-                  AllOf(HasSubstr("a.jsonl:2: \"[1]\" is not a line of trainer's metrics"))));
+              ThrowsMessage<std::runtime_error>(AllOf(
+                  HasSubstr("a.jsonl:2: \"[1]\" is not a line of trainer's metrics: not a JSON "
+                            "object, nor is any other of its 3 lines"))));
+  write("a.jsonl", "{\"iteration\": 1");
+  EXPECT_THROW(report::read_run(folder_ / "a.jsonl"), std::runtime_error);
+  write("a.jsonl", "");
+  EXPECT_THAT(report::read_run(folder_ / "a.jsonl").points("iteration").y, testing::IsEmpty());
   EXPECT_FALSE(report::is_run(folder_ / "b"));
+}
+
+// What a killed run, a full disk or a crashed machine leaves, and what a later release may write.
+TEST_F(ReportTest, LinesThatCannotBeReadArePassedOver) {
+  const std::string zeros(3, '\0'), half = "{\"iteration\": 3, \"lm";
+  const std::string path =
+      write("a.jsonl", line(1, 9, 1) + half + line(4, 6, 4) + "[1]\n" + "{\"version\": 2}\n" +
+                           "{\"iteration\": \"5\"}\n" +
+                           "{\"iteration\": 6, \"lm_loss\": {\"mean\": 4}}\n" + "\n" + zeros +
+                           "\n" + "{\"iteration\": " + zeros + "}\n" + zeros + line(7, 3, 7) +
+                           "\xff\n" + line(8, 2, 8) + half);
+  const report::Run run = report::read_run(path);
+  EXPECT_THAT(run.points("iteration").y, ElementsAre(1, 6, 7, 8));
+  EXPECT_THAT(run.points("lm_loss").y, ElementsAre(9, testing::IsNan(), 3, 2));
+  EXPECT_EQ(run.passed_over,
+            path +
+                ": passed over 9 of 13 lines: line 2 (not JSON), line 3 (not a JSON object), "
+                "line 4 (no \"iteration\"), line 5 (\"iteration\" is not a number), "
+                "lines 8 to 9 (zero bytes), "
+                "line 10 (zero bytes, all before a whole line, which was read), "
+                "line 11 (not JSON), line 13 (cut: no end of line)");
+  const std::string page = report::page("t", {run}, {});
+  EXPECT_THAT(page, HasSubstr("passed over 9 of 13 lines"));
+  EXPECT_EQ(parse(page).error, "");
+}
+
+TEST_F(ReportTest, AWholeLineWithoutItsEndIsRead) {
+  std::string text = line(1, 9, 1) + line(2, 8, 2);
+  text.pop_back();
+  const report::Run run = report::read_run(write("a.jsonl", text));
+  EXPECT_THAT(run.points("iteration").y, ElementsAre(1, 2));
+  EXPECT_EQ(run.passed_over, "");
+}
+
+TEST_F(ReportTest, ManyPlacesAreCounted) {
+  std::string text = line(1, 9, 1);
+  for (int i = 0; i < 10; ++i) text += "x\n" + line(2 + i, 8, 2);
+  EXPECT_THAT(report::read_run(write("a.jsonl", text)).passed_over,
+              AllOf(HasSubstr("passed over 10 of 21 lines: line 2 (not JSON), "),
+                    testing::EndsWith("line 16 (not JSON), 2 more places")));
 }
 
 TEST_F(ReportTest, TheConfigurationSaysWhereTheMetricsAre) {
@@ -168,6 +214,15 @@ TEST_F(ReportTest, RepeatedDocumentsAreCounted) {
   EXPECT_EQ(facts.samples[0].text, "1 2 ...");
   EXPECT_EQ(facts.samples[1].document, 6);
   EXPECT_EQ(report::read_facts(prefix, {.count_repeated = false}).repeated, -1);
+}
+
+// 300,000 numbers of 32 bits would meet ten times, and of 48 bits hardly ever.
+TEST_F(ReportTest, ManyDifferentDocumentsAreNotTakenForEqual) {
+  const std::string prefix = folder_ / "many";
+  indexed::IndexedDatasetBuilder builder(prefix, {.dtype = indexed::DType::int32});
+  for (int32_t id = 0; id < 300'000; ++id) builder.add_document(std::vector<int32_t>{id});
+  builder.finish();
+  EXPECT_EQ(report::read_facts(prefix, {.samples = 0}).repeated, 0);
 }
 
 TEST_F(ReportTest, IdsOf64BitsAreWhole) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -174,14 +175,10 @@ TEST_P(NarrowDecoderTest, GivesTheScoresOfWeightsInFp32) {
         matrices += matrix;
         transposed += p.transposed;
       }
-      // The trainer's checkpoints hold what the decoder multiplies, and so does GPT-NeoX's folder;
-      // GPT-2's holds transposed matrices, the others q, k and v apart.
-      const bool all = folder == std::string("/run") || GetParam() == std::string("gpt_neox");
-      EXPECT_EQ(in_place == matrices, all) << folder;
-      // GPT-2's file has (I, O) matrices: all but the fused q, k and v are used as they lie there.
+      // All of them: GPT-2's (I, O) matrices as they lie there, q, k and v in pieces.
+      EXPECT_EQ(in_place, matrices) << folder;
       const bool turned = folder == std::string("/hf") && GetParam() == std::string("gpt2");
-      EXPECT_EQ(transposed, turned ? 3 * model.spec.num_layers : 0) << folder;
-      EXPECT_GE(in_place, 2) << folder;
+      EXPECT_EQ(transposed, turned ? 4 * model.spec.num_layers : 0) << folder;
       EXPECT_EQ(scores(narrow, {1, 3, 2, 3, 1}), scores(wide, {1, 3, 2, 3, 1})) << folder;
       const std::vector<float> is = scores(narrow, {1, 3, 6, 1}),
                                wanted = scores(wide, {1, 3, 6, 1});
@@ -236,6 +233,87 @@ TEST_P(NarrowDecoderTest, ADamagedByteIsRefusedWhereItLies) {
   Decoder decoder(model.spec, DType::f32, 12, ops, model.place);
   EXPECT_THROW(model.load(decoder, ops), indexed::FormatError);
 }
+
+// A model of the family as a folder in bf16, with random weights.
+void write_random_folder(const std::string& folder, ModelSpec spec) {
+  complete(spec);
+  convert::CanonicalModel model;
+  model.spec = spec;
+  model.dtype = "BF16";
+  uint32_t seed = 0;
+  for (const convert::CanonicalEntry& entry : convert::canonical_entries(spec)) {
+    convert::TensorSource source{"F32", entry.shape, {}, entry.name};
+    source.read_rows = [&entry, row = source.row_bytes() / 4, seed = ++seed](
+                           int64_t first, int64_t count, std::byte* out) {
+      for (int64_t i = first * row; i < (first + count) * row; ++i) {
+        std::minstd_rand random(seed * 1000003u + static_cast<uint32_t>(i) * 7u);
+        random.discard(3);
+        const float number = static_cast<float>(random() % 2001) / 5000.0f - 0.2f;
+        std::memcpy(out + (i - first * row) * 4, &number, 4);
+      }
+    };
+    model.tensors[entry.name] = source;
+  }
+  convert::write_hf_folder(model, convert::choose_family(spec), {},
+                           {.folder = folder, .dtype = "BF16"});
+}
+
+// Every matrix of a folder is multiplied where it lies in the file, and the scores are bit for bit
+// those of copies in the model's form: with one token and a few, with AMX's tiles and without, and
+// beyond one pass of 512.
+class InPlaceDecoderTest : public testing::TestWithParam<const char*> {
+ protected:
+  InPlaceDecoderTest() {
+    std::string name = fs::temp_directory_path() / "in_place_test.XXXXXX";
+    root_ = ::mkdtemp(name.data());
+    ModelSpec spec = family_defaults(GetParam());
+    spec.num_layers = 2;
+    spec.num_attention_heads = spec.num_query_groups = 25;
+    if (spec.gated()) spec.num_query_groups = 5;
+    spec.kv_channels = 12;
+    spec.hidden_size = 300;
+    spec.ffn_hidden_size = 700;
+    spec.max_position_embeddings = 600;
+    spec.vocab_size = spec.padded_vocab_size = 70;
+    spec.hidden_dropout = spec.attention_dropout = 0;
+    write_random_folder(root_, spec);
+  }
+  ~InPlaceDecoderTest() override { fs::remove_all(root_); }
+
+  std::string root_;
+};
+
+TEST_P(InPlaceDecoderTest, GivesTheBitsOfCopies) {
+  const DecoderModel model = open_decoder_model(root_, std::nullopt);
+  const auto copies = [&](const LocalParam& param) {
+    return WeightPlace{.dtype = model.place(param).dtype};
+  };
+  ops::cpu::CpuOps one(1), three(3);
+  Decoder copied(model.spec, DType::f32, 600, one, copies);
+  Decoder in_place(model.spec, DType::f32, 600, three, model.place);
+  model.load(copied, one);
+  model.load(in_place, three);
+  for (const Decoder::Parameter& p : copied.parameters()) EXPECT_FALSE(p.in_place);
+  int pieces = 0;
+  for (const Decoder::Parameter& p : in_place.parameters()) {
+    EXPECT_EQ(p.in_place, p.param->shape.size() == 2) << p.param->spec.name;
+    pieces += !p.pieces.empty();
+  }
+  EXPECT_GE(pieces, model.spec.num_layers);
+  const Tokens text = some_tokens(525, 70);
+  for (const std::vector<size_t>& cuts :
+       {std::vector<size_t>{1, 2, 3, 1}, {4, 1}, {17, 1, 1}, {130, 1}, {525}}) {
+    size_t length = 0;
+    for (const size_t size : cuts) length += size;
+    const Tokens begin(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length));
+    const std::vector<float> is = scores_of(in_place, begin, cuts);
+    EXPECT_EQ(is, scores_of(copied, begin, cuts)) << length;
+    EXPECT_TRUE(std::ranges::all_of(is, [](float x) { return std::isfinite(x); }));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, InPlaceDecoderTest,
+                         testing::Values("gpt2", "opt", "llama", "qwen2"));
 
 INSTANTIATE_TEST_SUITE_P(Families, NarrowDecoderTest,
                          testing::Values("gpt2", "opt", "gpt_neox", "llama", "qwen3"));

@@ -78,6 +78,35 @@ int64_t CpuOps::scratch_of(const AnyCall& call) {
       call);
 }
 
+std::vector<CpuOps::Share> CpuOps::parts_of(std::span<const Product> products) {
+  std::vector<Share> shares;
+  int64_t before = 0;
+  for (const Product& product : products) {
+    const Parts parts(product.m, product.n);
+    for (int64_t i = 0; i < parts.count(); ++i) {
+      const Part part = parts.at(i);
+      shares.push_back(
+          {part_of(product, part), {part.row, part.rows, before + part.column, part.columns}});
+    }
+    before += product.n;
+  }
+  return shares;
+}
+
+std::vector<CpuOps::Share> CpuOps::columns_of(std::span<const Product> products, int64_t row,
+                                              int64_t rows) {
+  std::vector<Share> shares;
+  int64_t before = 0;
+  for (const Product& product : products) {
+    for (int64_t column = 0; column < product.n; column += kAmxColumns) {
+      const Part part{row, rows, column, std::min(kAmxColumns, product.n - column)};
+      shares.push_back({part_of(product, part), {row, rows, before + column, part.columns}});
+    }
+    before += product.n;
+  }
+  return shares;
+}
+
 void CpuOps::column_sums(float* out, const float* x, int64_t rows, int64_t columns,
                          bool accumulate) {
   constexpr int64_t kColumns = 64;

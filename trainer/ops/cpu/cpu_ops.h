@@ -14,11 +14,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trainer/ops/cpu/amx_gemm.h"
 #include "trainer/ops/cpu/gemm.h"
+#include "trainer/ops/cpu/lane_sums.h"
 #include "trainer/ops/ops.h"
 
 namespace ops::cpu {
@@ -61,30 +63,27 @@ class CpuOps final : public Ops {
       body(i * piece, i * piece + piece < count ? i * piece + piece : count);
     });
   }
-  /// Computes the product in parts and calls after(part) when a part is done.
+  /// Computes the product in parts and calls after(part) when a part is done. Takes the workspace
+  /// if takes_amx().
   template <class After>
   void multiply(const Product& product, const After& after) {
-    if (takes_amx(product)) return multiply_split(product, after);
-    const Parts parts(product.m, product.n);
-    parallel(parts.count(), [&](int64_t i) {
-      const Part part = parts.at(i);
-      cpu::multiply(part_of(product, part));
-      after(part);
-    });
+    multiply_parts(std::span(&product, 1), 0, after);
   }
-  /// The same for a product that takes_amx(). Takes the workspace.
+  /// The same for products that differ only in b, n and c; a part's columns are counted through all
+  /// of them. The first `kept` bytes of the workspace, a multiple of 64, are the caller's, who has
+  /// asked for them and product_scratch_bytes() together.
   template <class After>
-  void multiply_split(const Product& product, const After& after) {
-    for (int64_t row = 0; row < product.m; row += SplitRows::kMostRows) {
-      const int64_t rows = std::min(SplitRows::kMostRows, product.m - row);
-      const Product band = part_of(product, {row, rows, 0, product.n});
-      const SplitRows split(band.a, rows, band.k, workspace(SplitRows::bytes(rows, band.k)));
-      parallel(split.panels(), [&](int64_t i) { split.pack(i); });
-      pieces(product.n, kAmxColumns, [&](int64_t begin, int64_t end) {
-        split.multiply(part_of(band, {0, rows, begin, end - begin}));
-        after(Part{row, rows, begin, end - begin});
-      });
-    }
+  void multiply(std::span<const Product> products, int64_t kept, const After& after) {
+    if (products.size() == 1 && LaneSums::takes(products.front()))
+      multiply_lanes(products.front(), kept, after);
+    else
+      multiply_parts(products, kept, after);
+  }
+  /// What those products take of the workspace, given one with the columns of all.
+  static int64_t product_scratch_bytes(const Product& product) noexcept {
+    if (LaneSums::takes(product)) return LaneSums::bytes(product);
+    if (!takes_amx(product)) return 0;
+    return SplitRows::bytes(std::min(product.m, SplitRows::kMostRows), product.k);
   }
   /// out[c] (+)= sum over rows of x (rows, columns).
   void column_sums(float* out, const float* x, int64_t rows, int64_t columns, bool accumulate);
@@ -98,6 +97,59 @@ class CpuOps final : public Ops {
   int64_t scratch_of(const AnyCall& call) override;
 
  private:
+  /// A part of one of several products, with columns counted through all of them.
+  struct Share {
+    Product product;
+    Part part;
+  };
+  /// The parts of products by shape, and of `rows` of their rows by kAmxColumns.
+  static std::vector<Share> parts_of(std::span<const Product> products);
+  static std::vector<Share> columns_of(std::span<const Product> products, int64_t row,
+                                       int64_t rows);
+  template <class After>
+  void multiply_parts(std::span<const Product> products, int64_t kept, const After& after) {
+    const Product& one = products.front();
+    if (!takes_amx(one)) {
+      share(parts_of(products), after, [](const Product& part) { cpu::multiply(part); });
+      return;
+    }
+    // The left side is split once for all products.
+    for (int64_t row = 0; row < one.m; row += SplitRows::kMostRows) {
+      const int64_t rows = std::min(SplitRows::kMostRows, one.m - row);
+      const SplitRows split(one.a.from(row, 0), rows, one.k,
+                            workspace(kept + product_scratch_bytes(one)) + kept);
+      parallel(split.panels(), [&](int64_t i) { split.pack(i); });
+      share(columns_of(products, row, rows), after,
+            [&](const Product& part) { split.multiply(part); });
+    }
+  }
+  /// For a product that LaneSums takes.
+  template <class After>
+  void multiply_lanes(const Product& product, int64_t kept, const After& after) {
+    const LaneSums sums(product, workspace(kept + product_scratch_bytes(product)) + kept);
+    // Whole rows, unless there are many threads.
+    const int64_t groups = LaneSums::kGroups, most = product.n / LaneSums::kFewestColumns;
+    const int64_t strips = std::clamp<int64_t>(concurrency() / groups, 1, most);
+    const int64_t width = (product.n / strips + 63) / 64 * 64;
+    const auto columns = [&](int64_t first) { return std::min(width, product.n - first); };
+    const int64_t count = (product.n + width - 1) / width;
+    parallel(count * groups, [&](int64_t i) {
+      sums.sum(i % groups, i / groups * width, columns(i / groups * width));
+    });
+    pieces(product.n, 4 * LaneSums::kFewestColumns, [&](int64_t begin, int64_t end) {
+      sums.finish(begin, end - begin);
+      after(Part{0, product.m, begin, end - begin});
+    });
+  }
+  template <class After, class Multiply>
+  void share(const std::vector<Share>& shares, const After& after, const Multiply& multiply) {
+    parallel(static_cast<int64_t>(shares.size()), [&](int64_t i) {
+      const Share& share = shares[static_cast<size_t>(i)];
+      multiply(share.product);
+      after(share.part);
+    });
+  }
+
   int threads_;
   tbb::global_control allowed_;  ///< Without it oneTBB warns of more threads than cores.
   tbb::task_arena arena_;

@@ -5,8 +5,6 @@
 #include "trainer/ops/cpu/amx_gemm.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -19,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/trainer/ops/cpu/guarded.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/number.h"
 
@@ -204,32 +203,6 @@ TEST_F(AmxGemm, ZerosInfinitiesNaNAndTheSmallest) {
   EXPECT_EQ(is[5 * right.size() + one], FLT_MAX);      // no part is an infinity
   EXPECT_EQ(is[2 * right.size() + one], kInf);
 }
-
-/// Memory that ends where a page begins that no one may touch.
-class Guarded {
- public:
-  explicit Guarded(std::span<const std::byte> bytes) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    pages_ = (bytes.size() + page - 1) / page * page;
-    block_ = static_cast<std::byte*>(
-        mmap(nullptr, pages_ + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    size_ = pages_ + page;
-    EXPECT_EQ(mprotect(block_, pages_, PROT_READ | PROT_WRITE), 0);
-    data_ = block_ + pages_ - bytes.size();
-    std::ranges::copy(bytes, data_);
-  }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  ~Guarded() { munmap(block_, size_); }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data_);
-  }
-
- private:
-  std::byte *block_, *data_;
-  size_t pages_, size_;
-};
 
 // The last matrix of a file may end with its last page.
 TEST_F(AmxGemm, ReadsAndWritesNothingBehindItsMatrices) {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Room: convert. Lists of existing files, read and replaced; see overwritten.h.
+#include "convert/overwritten.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "convert/hf_folder.h"
+#include "convert/tokenizer_files.h"
+#include "tools/cli/same_file.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Adds the regular files that `Iterator` finds in `folder`; none if there is no such folder.
+template <class Iterator>
+void add_files(const std::string& folder, std::vector<std::string>& files) {
+  std::error_code none;
+  for (const fs::directory_entry& entry : Iterator(folder, none))
+    if (entry.is_regular_file(none)) files.push_back(entry.path().string());
+}
+
+// The files that write_beside_checkpoint() replaces or removes.
+std::vector<std::string> beside(const std::string& root) {
+  std::vector<std::string> files;
+  const std::string folder = root + "/tokenizer";
+  if (!fs::is_directory(folder)) return files;
+  for (const std::string& name : tokenizer_file_names(folder)) files.push_back(folder + "/" + name);
+  for (const char* name : {"config.json", "generation_config.json"})
+    files.push_back(folder + "/" + name);
+  return files;
+}
+
+}  // namespace
+
+std::vector<std::string> model_inputs(const std::string& path) {
+  std::vector<std::string> files = {path};
+  if (fs::exists(path + "/config.json"))
+    add_files<fs::directory_iterator>(path, files);
+  else
+    add_files<fs::recursive_directory_iterator>(path, files);
+  return files;
+}
+
+std::vector<std::string> overwritten_by_hf(const std::string& path) {
+  std::vector<std::string> files;
+  if (!fs::is_directory(path)) return files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "config.json" || name == "generation_config.json" || is_model_file(name))
+      files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> overwritten_by_megatron(const std::string& path) {
+  if (path.ends_with(".pt")) return {path};
+  std::vector<std::string> files = beside(path);
+  files.push_back(path + "/release/mp_rank_00/model_optim_rng.pt");
+  return files;
+}
+
+std::vector<std::string> overwritten_by_start(const std::string& path, int64_t iteration) {
+  std::vector<std::string> files = beside(path);
+  add_files<fs::directory_iterator>(trainer::iteration_folder(path, iteration), files);
+  return files;
+}
+
+void refuse_overwriting(const std::vector<std::string>& overwritten,
+                        const std::vector<std::string>& inputs) {
+  for (const std::string& file : overwritten) cli::refuse_input_as_output("--output", file, inputs);
+}
+
+}  // namespace convert

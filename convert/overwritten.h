@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Room: convert. Which existing files a conversion reads, and which it would replace or remove: no
+// file may be both, since a run that fails after it removed its own input leaves nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace convert {
+
+/// The files of a model or checkpoint: `path` itself, or the files of that folder; those of its
+/// folders, too, unless it is a folder for transformers (with config.json).
+std::vector<std::string> model_inputs(const std::string& path);
+
+/// Existing files that write_hf_folder(), write_megatron() and write_start() replace or remove.
+/// `path` is that of their target; `iteration` the model's.
+std::vector<std::string> overwritten_by_hf(const std::string& path);
+std::vector<std::string> overwritten_by_megatron(const std::string& path);
+std::vector<std::string> overwritten_by_start(const std::string& path, int64_t iteration);
+
+/// Refuses to overwrite one of `inputs`. Errors: cli::UsageError naming --output and both files.
+void refuse_overwriting(const std::vector<std::string>& overwritten,
+                        const std::vector<std::string>& inputs);
+
+}  // namespace convert

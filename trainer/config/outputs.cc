@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Room: trainer/config. The inputs that flags name, compared with the outputs; see outputs.h.
+#include "trainer/config/outputs.h"
+
+#include "tools/cli/same_file.h"
+
+namespace trainer {
+
+std::vector<std::string> input_files(const TrainConfig& config) {
+  std::vector<std::string> files = cli::tokenizer_inputs(config.tokenizer_model);
+  files.insert(files.end(), {config.vocab_file, config.merge_file, config.data_args_path,
+                             config.per_split_data_args_path, config.deepspeed_config, config.gpu,
+                             config.job_secret_file});
+  files.insert(files.end(), config.neox_config.begin(), config.neox_config.end());
+  for (const auto* paths : {&config.data_path, &config.train_data_path, &config.valid_data_path,
+                            &config.test_data_path}) {
+    for (const std::string& prefix : *paths)  // weights are no files
+      for (const char* end : {"", ".idx", ".bin", ".manifest"}) files.push_back(prefix + end);
+  }
+  return files;
+}
+
+void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::string>& others) {
+  std::vector<std::string> inputs = input_files(config);
+  inputs.insert(inputs.end(), others.begin(), others.end());
+  cli::refuse_input_as_output("--metrics-file", config.metrics_file, inputs);
+  cli::refuse_input_as_output("--schedule-svg", config.schedule_svg, inputs);
+}
+
+}  // namespace trainer

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// Room: trainer/config. The files that a run writes under names of the user's choice must not be
+// files that it reads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/config/train_config.h"
+
+namespace trainer {
+
+/// Refuses --metrics-file (which would be cut to the lines of earlier iterations) and
+/// --schedule-svg where they are the same file as an input: tokenizer, datasets that are named on
+/// the command line, lists of datasets, DeepSpeed's file, a card, the job's secret, and `others`.
+/// Errors: cli::UsageError naming the flag and both files.
+void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::string>& others);
+
+/// The files of `config` that are read: those above without `others`.
+std::vector<std::string> input_files(const TrainConfig& config);
+
+}  // namespace trainer
