@@ -427,7 +427,8 @@ void tokenize_all(Job& job, const cli::Invocation& call, Quarantine& quarantine)
       make_provenance(options, call, job.tokenizer),
       job.rules.empty != tokenize::EmptyDocument::skip);
   const stream::Format format = format_of(options.reading);
-  const bool lines = format == stream::Format::json || format == stream::Format::lines;
+  const bool lines = (format == stream::Format::json && options.reading.format != "array") ||
+                     format == stream::Format::lines;
   std::function<void(size_t, std::span<const std::byte>)> ahead;
   if (options.shard_tokens == 0)
     ahead = [&](size_t key, std::span<const std::byte> bytes) { writer.take_ahead(key, bytes); };

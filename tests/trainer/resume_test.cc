@@ -229,6 +229,26 @@ TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
   }
 }
 
+// A run that has a checkpoint needs no new config.toml; one without has nothing to lose yet.
+TEST_F(ResumeTest, AFullDiskAtTheStartStopsOnlyARunThatHasNotBegun) {
+  const std::string root = std::filesystem::canonical(folder_).string();
+  std::map<std::string, std::string> full = {{"LD_PRELOAD", FAULT_SHIM},
+                                             {"FAULT_WHEN", root + "/d.idx"},  // always
+                                             {"FAULT_ERRNO", std::to_string(ENOSPC)}};
+  for (const char* save : {"full", "first"}) {
+    full["FAULT_ROOT"] = root + "/" + save + "/.config.toml";
+    const bool goes_on = save == std::string("full");
+    if (goes_on) {
+      ASSERT_EQ(run(saving(save, {"--exit-interval", "7"})).status, 75);
+    }
+    const Ended ended = run(saving(save), full);
+    EXPECT_THAT(ended.err, HasSubstr(std::string(save) + "/config.toml: no space left on device"));
+    EXPECT_EQ(ended.status, goes_on ? 0 : 1) << ended.err;
+    EXPECT_EQ(ended.err.find("not written; training continues") != std::string::npos, goes_on);
+    EXPECT_EQ(ended.out.find("iteration       12/") != std::string::npos, goes_on);
+  }
+}
+
 // With ramp-up, a blend, gradient accumulation and a log interval split in two.
 TEST_F(ResumeTest, RampUpAndBlend) {
   make_dataset("e", 80, 37);

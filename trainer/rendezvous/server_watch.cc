@@ -81,8 +81,8 @@ void Server::update(Peer& peer, const Status& status) {
     const Clock::time_point now = Clock::now();
     if (stepped_) longest_pause_ = std::max(longest_pause_, now - last_progress_);
     last_progress_ = now;
-    stepped_ = stepped_ || status.step > first_step_ + 1;
     if (first_step_ < 0 && status.phase == Phase::step) first_step_ = status.step;
+    stepped_ = stepped_ || (first_step_ >= 0 && status.step > first_step_ + 1);
   }
   peer.status = status;
 }

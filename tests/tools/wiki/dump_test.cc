@@ -107,6 +107,22 @@ std::string told(Page (*read)(const PageXml&), const PageXml& xml) {
   }
 }
 
+// Wherever a text has a character that XML writes otherwise, from its first byte to its last.
+TEST(Dump, EntitiesAtEveryPlace) {
+  const std::pair<std::string_view, char> entities[] = {
+      {"&lt;", '<'}, {"&gt;", '>'}, {"&amp;", '&'}, {"&quot;", '"'}, {"&apos;", '\''}};
+  for (size_t size = 0; size < 40; ++size)
+    for (size_t at = 0; at <= size; ++at)
+      for (const auto& [written, meant] : entities) {
+        const std::string before(at, 'a'), after(size - at, 'b');
+        const std::vector<PageXml> pages = split(
+            std::string(kHead) + page("T", before + std::string(written) + after) + "</mediawiki>",
+            4096);
+        ASSERT_EQ(pages.size(), 1u);
+        ASSERT_EQ(read_page(pages[0]).text, before + meant + after) << size << " " << at;
+      }
+}
+
 TEST(Dump, WhatNoExportHoldsIsBounded) {
   const auto page = [](const std::string& opening, const std::string& text) {
     return PageXml{

@@ -39,6 +39,8 @@ TEST(Wikitext, ConstructsAlone) {
       {"Tom\n[[fr:Chat]]\n[[zh-min-nan:Niau]]", "Tom"},
       {"[[Star Trek: Voyager]] is on", "Star Trek: Voyager is on"},
       {"[[wikt:cat|cat]] is a word", "cat is a word"},
+      // Another language's page: in a text only where it has a label, or a title that begins so.
+      {"the [[fr:Chat|cat]] and [[de: Haus]] and [[fr:Chien]]", "the cat and de: Haus and"},
       {"[http://a.b/c the site] here", "the site here"},
       {"[http://a.b/c] here", "here"},
       {"[not a link] here", "[not a link] here"},

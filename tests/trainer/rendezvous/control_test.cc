@@ -385,6 +385,7 @@ TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
       [&](Control& c) {
         for (int step = 1; step <= 3; ++step) {
           c.rank_status().enter(Phase::step, step);
+          std::this_thread::sleep_for(milliseconds(600));  // rank 0 hears of each step.
           c.exchange("");
         }
         c.rank_status().begin_call("world all-reduce of 3 fp32 (number 9)");
@@ -394,6 +395,25 @@ TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
               AllOf(HasSubstr("rank 2 (here, cpu): in step 3"), HasSubstr("nothing has moved for"),
                     HasSubstr("this rank is the one that the others wait for")));
   EXPECT_EQ(told[1].status, 1);
+}
+
+// What a first step takes is not known, wherever the run goes on from: it may compile or connect.
+TEST_F(ControlTest, TheFirstStepMayTakeLongerThanAHang) {
+  for (const int first : {1, 1000}) {
+    std::atomic<int> ended = 0;
+    const std::vector<Told> told = run(
+        2, [](ControlOptions& o) { o.hang_timeout = std::chrono::seconds(2); },
+        [&](Control& c) {
+          c.rank_status().enter(Phase::load, first - 1);
+          c.rank_status().enter(Phase::step, first);
+          std::this_thread::sleep_for(std::chrono::seconds(4));
+          c.exchange("");
+          c.leave();
+          ++ended;
+        });
+    EXPECT_EQ(ended, 2) << first;
+    for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "") << first;
+  }
 }
 
 // The first report is from a rank that lost its peer; the more specific one follows and wins.
