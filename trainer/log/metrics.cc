@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -46,6 +47,30 @@ std::string event_line(std::string_view what, int64_t iteration,
   return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+// Refuses a file that is no earlier run's: it has something, but no line of metrics, nor the
+// beginning of one that was cut off. What a lost disk left is zero bytes.
+void refuse_foreign(const std::string& path) {
+  std::error_code unknown;  // errors are found when the file is opened to be written.
+  if (!std::filesystem::is_regular_file(path, unknown) || unknown) return;
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  bool anything = false;
+  while (std::getline(in, line)) {
+    const size_t begin = line.find_first_not_of('\0');
+    if (begin == std::string::npos) continue;
+    anything = true;
+    const json record = json::parse(line.substr(begin), nullptr, false);
+    if (record.is_object() && record.contains("iteration")) return;
+    const bool cut = in.eof() && record.is_discarded();
+    if (cut && line.compare(begin, 2, "{\"") == 0) return;
+  }
+  if (!anything || in.bad()) return;
+  throw std::runtime_error(
+      path +
+      ": no line of it is a run's metrics, and a run would remove the other lines: name "
+      "another file (--metrics-file), or remove this one");
+}
+
 // Keeps only the lines of `path` for the first `iterations` iterations. Returns the last of these
 // iterations with an interval's line, or nothing if there is no file.
 std::optional<int64_t> forget_after(const std::string& path, int64_t iterations) {
@@ -61,11 +86,14 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
   bool changed = false, from_within = false;
   int64_t last = 0;
   while (std::getline(in, line)) {
-    const json record = in.eof() ? json() : json::parse(line, nullptr, false);
+    // A whole line counts, also behind a lost disk's zero bytes or without its end.
+    const size_t zeros = std::min(line.find_first_not_of('\0'), line.size());
+    line.erase(0, zeros);
+    const json record = json::parse(line, nullptr, false);
     const bool keep = stays(record, iterations);
     if (keep) kept += line + "\n";
+    changed |= !keep || zeros > 0 || in.eof();
     from_within |= keep && changed;
-    changed |= !keep;
     if (keep && record.contains("lm_loss") && !record.contains("validation"))
       last = std::max(last, record.value("iteration", int64_t{0}));
   }
@@ -85,6 +113,7 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
 
 Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(options)) {
   if (!options_.metrics_file.empty()) {
+    refuse_foreign(options_.metrics_file);
     file_ = std::make_unique<LogFile>(LogFileOptions{
         .path = options_.metrics_file,
         .prepare = [this] { return take_over(); },

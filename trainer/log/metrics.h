@@ -43,7 +43,7 @@ class Metrics {
   /// that died after its last checkpoint: these, and an incomplete line, are removed, so that the
   /// file describes one run. The same is done for TensorBoard. Lines that such a run had kept in
   /// memory are reported as missing.
-  /// Errors: as LogFile.
+  /// Errors: as LogFile; std::runtime_error naming a metrics file that has other content.
   Metrics(MetricsOptions options, double time);
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

@@ -156,6 +156,37 @@ TEST(IterationLine, JsonKeepsEveryBit) {
   EXPECT_EQ(json.at("consumed_train_samples"), 800);
 }
 
+TEST(Metrics, RefusesAFileThatIsNoRuns) {
+  const Folder folder;
+  const std::string path = folder / "file";
+  const auto content_after = [&](const std::string& before) {
+    std::ofstream(path, std::ios::binary) << before;
+    Metrics({.metrics_file = path}, 1);
+    return read_file(path);
+  };
+  for (const std::string foreign : {"my notes\n", "notes without an end", "{\"a\": 1}\n",
+                                    "{\"a\": 1}", "[1]\n", "{\n  \"a\": 1\n}\n", "iteration 5\n"}) {
+    try {
+      content_after(foreign);
+      ADD_FAILURE() << foreign;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr(path)) << foreign;
+    }
+    EXPECT_EQ(read_file(path), foreign);
+  }
+  const std::string line = "{\"iteration\": 0, \"event\": \"start\"}\n";
+  EXPECT_EQ(content_after(line), line);
+  EXPECT_EQ(content_after("a damaged line\n" + line), line);
+  EXPECT_EQ(content_after(line + "{\"iterat"), line);
+  EXPECT_EQ(content_after("{\"iterat"), "");
+  EXPECT_EQ(content_after(""), "");
+  EXPECT_EQ(content_after("\n"), "");
+  EXPECT_EQ(content_after(std::string(64, '\0')), "");
+  EXPECT_EQ(content_after(std::string(8, '\0') + line), line);
+  EXPECT_EQ(content_after(line + std::string(8, '\0') + line + line), line + line + line);
+  EXPECT_EQ(content_after(line + line.substr(0, line.size() - 1)), line + line);
+}
+
 TEST(Metrics, ForgetsWhatADeadRunSaidAfterItsCheckpoint) {
   const Folder folder;
   const std::string path = folder / "metrics.jsonl";
