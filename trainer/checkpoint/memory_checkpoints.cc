@@ -98,11 +98,16 @@ std::optional<Checkpoint> MemoryCheckpoints::complete(const Files& files) const 
   std::map<std::string, std::string> places;
   for (const auto& [name, fd] : files) places[name] = message("/proc/self/fd/", fd);
   try {
-    CheckpointMeta meta = parse_meta(text_of(files.at(kMeta)), "memory");
+    const std::string record = text_of(files.at(kMeta));
+    CheckpointMeta meta = parse_meta(record, "memory");
     if (hosts_.count > 1)
       std::erase_if(meta.files, [&](const auto& file) { return !files.contains(file.first); });
     const std::string name = name_of(meta.state.iteration);
-    return Checkpoint::open(name, std::move(meta), std::move(places));
+    Checkpoint found = Checkpoint::open(name, std::move(meta), std::move(places));
+    // A rank empties the record before it writes a file: the files that were just looked at are
+    // the record's only if it still stands.
+    if (text_of(files.at(kMeta)) != record) return std::nullopt;
+    return found;
   } catch (const indexed::FormatError&) {
     return std::nullopt;
   }
