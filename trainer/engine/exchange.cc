@@ -21,11 +21,10 @@ void reduce_over(ops::Ops& ops, comm::Comm& world, const Tensor& memory, std::sp
 
 }  // namespace
 
-Exchange::Exchange(const Setup& setup, ops::Arena& device) {
-  for (const ParamSpec& spec : param_table(setup.spec)) names_.push_back(spec.name);
+Exchange::Exchange(const Setup& setup, ops::Arena& device) : spec_(setup.spec) {
   count_ = device.cut("state", DType::i64, {1});
   numbers_ = device.cut("state", DType::f32, {kNumbers});
-  flags_ = device.cut("state", DType::f32, {static_cast<int64_t>(names_.size())});
+  flags_ = device.cut("state", DType::f32, {count_param_rows(spec_)});
 }
 
 void Exchange::over_ranks(ops::Ops& ops, comm::Comm& world, std::span<float> values,
@@ -38,19 +37,22 @@ void Exchange::over_ranks(ops::Ops& ops, comm::Comm& world, std::span<float> val
 
 std::vector<std::string> Exchange::nonfinite_gradients(ops::Ops& ops, comm::Comm& world,
                                                        const std::vector<ParamView>& views) const {
-  std::vector<float> flags(names_.size(), 0.0f);
+  const std::vector<ParamSpec> table = param_table(spec_);
+  std::vector<float> flags(table.size(), 0.0f);
   for (const ParamView& view : views) {
     if (!view.grad) continue;
     int64_t nonfinite = 0;
     ops.run(ops::CountNonfinite{.out = count_, .x = view.grad});
     download_now(ops, &nonfinite, count_);
-    const auto row = std::find(names_.begin(), names_.end(), view.param->spec.name);
-    if (nonfinite > 0) flags[static_cast<size_t>(row - names_.begin())] = 1;
+    const auto row = std::find_if(table.begin(), table.end(), [&](const ParamSpec& param) {
+      return param.name == view.param->spec.name;
+    });
+    if (nonfinite > 0) flags[static_cast<size_t>(row - table.begin())] = 1;
   }
   reduce_over(ops, world, flags_, flags, comm::Reduce::max);
   std::vector<std::string> names;
-  for (size_t i = 0; i < names_.size(); ++i)
-    if (flags[i] > 0) names.push_back(names_[i]);
+  for (size_t i = 0; i < table.size(); ++i)
+    if (flags[i] > 0) names.push_back(table[i].name);
   return names;
 }
 

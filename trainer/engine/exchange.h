@@ -32,7 +32,7 @@ class Exchange {
                                                const std::vector<ParamView>& views) const;
 
  private:
-  std::vector<std::string> names_;  ///< Names of the whole model's parameters, in table order.
+  const ModelSpec& spec_;
   Tensor count_, numbers_, flags_;
 };
 

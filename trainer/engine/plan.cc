@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "trainer/engine/step.h"
 
@@ -86,12 +87,40 @@ int64_t plan_largest_step(const Setup& setup) {
   return step.memory().device.used_bytes() + ops::align_up(step.pool().peak_bytes());
 }
 
-int64_t plan_states(const Setup& setup) {
+LeastStep plan_least_step(const Setup& setup) {
+  const EngineOptions& options = setup.options;
   ops::PlanOps ops;
-  return Step(setup, plan_groups(setup.topology), ops).memory().device.used_bytes();
+  Step step(setup, plan_groups(setup.topology), ops);
+  step.begin_gradients(1);
+  std::vector<int64_t> kept;  // Of a chunk, by one micro-batch.
+  for (int chunk = 0; chunk < options.chunks; ++chunk) {
+    const bool first = setup.topology.pipeline_rank == 0 && chunk == 0;
+    const int64_t before = step.pool().used_bytes();
+    PoolTensor input = first ? PoolTensor() : step.take_stream();
+    const PoolTensor out =
+        step.compute({.kind = Action::Kind::forward, .chunk = chunk}, std::move(input), 1);
+    kept.push_back(step.pool().used_bytes() - before - ops::align_up(out ? out->bytes() : 0));
+  }
+  const int64_t in_flight = 2 * setup.topology.pipeline_size;
+  int64_t now = 0, most = 0;
+  for (const Action& action :
+       make_schedule(options.schedule, setup.topology.pipeline_rank, setup.topology.pipeline_size,
+                     std::min(in_flight, options.max_microbatches), options.chunks)) {
+    const int64_t bytes = kept[static_cast<size_t>(action.chunk)];
+    if (action.kind == Action::Kind::forward) most = std::max(most, now += bytes);
+    if (action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_input)
+      now -= bytes;
+  }
+  return {.states = step.memory().device.used_bytes(), .kept = most};
 }
 
 ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int64_t computed) {
+  const int stage = setup.topology.pipeline_rank;
+  return std::move(plan_timelines(setup, std::span(&stage, 1), times, computed).front());
+}
+
+std::vector<ops::Timeline> plan_timelines(const Setup& setup, std::span<const int> stages,
+                                          ops::OperationTimes& times, int64_t computed) {
   const int64_t all = setup.options.max_microbatches, some = std::min(all, computed);
   ops::Timeline timeline;
   ops::PlanOps ops(timeline, times);
@@ -99,36 +128,39 @@ ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int6
   // ZeRO 3 learns the order of the layers in its first step, and prefetches from then on.
   if (setup.options.zero_stage == 3 && setup.share.size > 1) step.make_gradients(some);
   const ScheduleKind schedule = setup.options.schedule;
+  const int here = setup.topology.pipeline_rank;
   RecordedActions recorded(timeline);
   const size_t begin = timeline.entries().size();
   step.begin_gradients(some);
-  size_t schedule_begin = recorded.position();
-  const size_t before_schedule = schedule_begin - begin;
-  step.run_schedule(schedule, some, [&](const Action& action, PoolTensor input) {
+  const size_t computed_begin = recorded.position();
+  step.run_schedule(schedule, here, some, [&](const Action& action, PoolTensor input) {
     const size_t at = recorded.position();
     PoolTensor out = step.compute(action, std::move(input), some);
     recorded.keep(action, some, at, bool(out));
     return out;
   });
-  size_t schedule_end = recorded.position();
-  const size_t finish_begin = schedule_end;
+  const size_t computed_end = recorded.position();
   step.finish_gradients();
   step.apply_gradients();
-  const size_t finish_end = timeline.entries().size();
-  if (some < all) {
-    schedule_begin = recorded.position();
-    step.run_schedule(schedule, all, [&](const Action& action, PoolTensor input) {
-      input.reset();
-      return recorded.repeat(action, all) ? step.take_stream() : PoolTensor();
-    });
-    schedule_end = recorded.position();
+  const size_t end = timeline.entries().size();
+  std::vector<ops::Timeline> out;
+  for (const int stage : stages) {
+    size_t schedule_begin = computed_begin, schedule_end = computed_end;
+    if (some < all || stage != here) {
+      schedule_begin = recorded.position();
+      step.run_schedule(schedule, stage, all, [&](const Action& action, PoolTensor input) {
+        input.reset();
+        return recorded.repeat(action, all) ? step.take_stream() : PoolTensor();
+      });
+      schedule_end = recorded.position();
+    }
+    const std::span<const ops::Timeline::Entry> entries = timeline.entries();
+    ops::Timeline& whole = out.emplace_back();
+    whole.append(entries.subspan(begin, computed_begin - begin));
+    whole.append(entries.subspan(schedule_begin, schedule_end - schedule_begin));
+    whole.append(entries.subspan(computed_end, end - computed_end));
   }
-  const std::span<const ops::Timeline::Entry> entries = timeline.entries();
-  ops::Timeline whole;
-  whole.append(entries.subspan(begin, before_schedule));
-  whole.append(entries.subspan(schedule_begin, schedule_end - schedule_begin));
-  whole.append(entries.subspan(finish_begin, finish_end - finish_begin));
-  return whole;
+  return out;
 }
 
 EnginePlan plan_engine(const Setup& setup, ops::Ops* target, std::vector<ops::AnyArgs>* calls) {

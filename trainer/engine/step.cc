@@ -171,11 +171,11 @@ PoolTensor Step::take_stream() {
                     {run_.stream_length(), run_.micro_batch_size, setup_.spec.hidden_size});
 }
 
-void Step::run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute) {
-  const Topology& t = setup_.topology;
+void Step::run_schedule(ScheduleKind kind, int stage, int64_t num_microbatches,
+                        const ComputeAction& compute) {
   Pipeline(
       ops_, *groups_.pipeline, [this] { return take_stream(); }, compute)
-      .run(make_schedule(kind, t.pipeline_rank, t.pipeline_size, num_microbatches,
+      .run(make_schedule(kind, stage, setup_.topology.pipeline_size, num_microbatches,
                          static_cast<int>(stages_.size())));
 }
 
@@ -216,7 +216,7 @@ void Step::finish_gradients() {
 
 void Step::make_gradients(int64_t num_microbatches) {
   begin_gradients(num_microbatches);
-  run_schedule(setup_.options.schedule, num_microbatches,
+  run_schedule(setup_.options.schedule, setup_.topology.pipeline_rank, num_microbatches,
                [&](const Action& action, PoolTensor input) {
                  return compute(action, std::move(input), num_microbatches);
                });
@@ -239,7 +239,7 @@ void Step::apply_gradients() {
 void Step::evaluate(int64_t num_microbatches) {
   weights_.begin_pass(kEvaluation);
   fp8_.begin_pass(false);
-  run_schedule(ScheduleKind::forward_only, num_microbatches,
+  run_schedule(ScheduleKind::forward_only, setup_.topology.pipeline_rank, num_microbatches,
                [&](const Action& action, PoolTensor input) {
                  return compute(action, std::move(input), num_microbatches, false);
                });

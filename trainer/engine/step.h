@@ -52,9 +52,10 @@ class Step {
   void evaluate(int64_t num_microbatches);
 
   /// make_gradients() in its three parts, for a plan that records what happens between them.
-  /// `compute` is called for each action in turn.
+  /// `compute` is called for each action of that pipeline stage in turn.
   void begin_gradients(int64_t num_microbatches);
-  void run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute);
+  void run_schedule(ScheduleKind kind, int stage, int64_t num_microbatches,
+                    const ComputeAction& compute);
   void finish_gradients();
   /// One action of a training step, or of an evaluation.
   PoolTensor compute(const Action& action, PoolTensor input, int64_t num_microbatches,

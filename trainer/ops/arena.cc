@@ -98,63 +98,80 @@ size_t Pool::index_of(std::string_view purpose) {
   return purposes_.size() - 1;
 }
 
-/// The first piece from `offset` on.
-std::vector<Pool::Piece>::iterator Pool::piece_at(int64_t offset) noexcept {
-  return std::lower_bound(out_.begin(), out_.end(), offset,
-                          [](const Piece& piece, int64_t at) { return piece.offset < at; });
-}
-
 PoolTensor Pool::take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape) {
   const int64_t bytes = tensor_bytes(dtype, shape);
-  int64_t offset = full_to_;
-  auto at = piece_at(full_to_);
-  for (; at != out_.end() && at->offset - offset < bytes; ++at) {
-    offset = at->offset + at->bytes;
-    if (at->offset == full_to_) full_to_ = offset;
-  }
+  const auto gap = std::find_if(gaps_.begin(), gaps_.end(),
+                                [&](const Gap& free) { return free.bytes >= bytes; });
+  const int64_t offset = gap != gaps_.end() ? gap->offset : end_;
   if (block_ && offset + bytes > block_.bytes())
     throw DeviceError("memory of a step: " + std::string(purpose) + ": " + std::to_string(bytes) +
                       " bytes do not fit into " + std::to_string(block_.bytes()));
+  if (gap == gaps_.end()) {
+    end_ += bytes;
+  } else if (gap->bytes == bytes) {
+    gaps_.erase(gap);
+  } else {
+    gap->offset += bytes;
+    gap->bytes -= bytes;
+  }
   const size_t index = index_of(purpose);
-  out_.insert(at, Piece{offset, bytes, index});
-  if (offset == full_to_) full_to_ += bytes;
   used_ += bytes;
   now_[index] += bytes;
-  if (offset + bytes > peak_) {
-    peak_ = offset + bytes;
+  if (end_ > peak_) {
+    peak_ = end_;
     at_peak_ = now_;
   }
   void* address = block_ ? static_cast<std::byte*>(block_.data) + offset : plan_address(offset);
-  return {this, Tensor(address, dtype, block_ ? block_.device : Device::plan, shape)};
+  return {this, index, Tensor(address, dtype, block_ ? block_.device : Device::plan, shape)};
 }
 
-void Pool::give(const Tensor& tensor) noexcept {
+void Pool::give(const Tensor& tensor, size_t purpose) noexcept {
   const int64_t offset =
       block_ ? static_cast<std::byte*>(tensor.data) - static_cast<std::byte*>(block_.data)
              : static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)) - kPlanBase;
-  const auto found = piece_at(offset);
-  assert(found != out_.end() && found->offset == offset);
-  used_ -= found->bytes;
-  now_[found->purpose] -= found->bytes;
-  full_to_ = std::min(full_to_, offset);
-  out_.erase(found);
+  const int64_t bytes = align_up(std::max<int64_t>(tensor.bytes(), size_bytes(tensor.dtype)));
+  assert(offset >= 0 && offset + bytes <= end_);
+  used_ -= bytes;
+  now_[purpose] -= bytes;
+  const auto next = std::lower_bound(gaps_.begin(), gaps_.end(), offset,
+                                     [](const Gap& gap, int64_t at) { return gap.offset < at; });
+  const bool joins_last = next != gaps_.begin() && (next - 1)->offset + (next - 1)->bytes == offset;
+  const bool joins_next = next != gaps_.end() && offset + bytes == next->offset;
+  assert(next == gaps_.begin() || (next - 1)->offset + (next - 1)->bytes <= offset);
+  assert(next == gaps_.end() || offset + bytes <= next->offset);
+  if (offset + bytes == end_) {
+    end_ = joins_last ? gaps_.back().offset : offset;
+    if (joins_last) gaps_.pop_back();
+  } else if (joins_last && joins_next) {
+    (next - 1)->bytes += bytes + next->bytes;
+    gaps_.erase(next);
+  } else if (joins_last) {
+    (next - 1)->bytes += bytes;
+  } else if (joins_next) {
+    *next = {offset, bytes + next->bytes};
+  } else {
+    gaps_.insert(next, {offset, bytes});
+  }
 }
 
 PoolTensor::PoolTensor(PoolTensor&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)), tensor_(std::exchange(other.tensor_, Tensor())) {}
+    : pool_(std::exchange(other.pool_, nullptr)),
+      purpose_(other.purpose_),
+      tensor_(std::exchange(other.tensor_, Tensor())) {}
 
 PoolTensor& PoolTensor::operator=(PoolTensor&& other) noexcept {
   if (this == &other) return *this;
   reset();
   pool_ = std::exchange(other.pool_, nullptr);
+  purpose_ = other.purpose_;
   tensor_ = std::exchange(other.tensor_, Tensor());
   return *this;
 }
 
-PoolTensor PoolTensor::borrow(const Tensor& tensor) noexcept { return {nullptr, tensor}; }
+PoolTensor PoolTensor::borrow(const Tensor& tensor) noexcept { return {nullptr, 0, tensor}; }
 
 void PoolTensor::reset() noexcept {
-  if (pool_ != nullptr) pool_->give(tensor_);
+  if (pool_ != nullptr) pool_->give(tensor_, purpose_);
   pool_ = nullptr;
   tensor_ = Tensor();
 }

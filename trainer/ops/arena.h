@@ -89,8 +89,10 @@ class PoolTensor {
 
  private:
   friend Pool;
-  PoolTensor(Pool* pool, const Tensor& tensor) noexcept : pool_(pool), tensor_(tensor) {}
+  PoolTensor(Pool* pool, size_t purpose, const Tensor& tensor) noexcept
+      : pool_(pool), purpose_(purpose), tensor_(tensor) {}
   Pool* pool_ = nullptr;
+  size_t purpose_ = 0;  ///< The Pool's number for it.
   Tensor tensor_;
 };
 
@@ -113,23 +115,22 @@ class Pool {
   /// What was allocated when the peak was reached, largest first: "name  MiB" lines.
   std::string report() const;
   /// Whether nothing is allocated. A step asserts this at its end.
-  bool empty() const noexcept { return out_.empty(); }
+  bool empty() const noexcept { return used_ == 0; }
 
  private:
   friend PoolTensor;
-  struct Piece {
+  /// Free bytes between allocated ones.
+  struct Gap {
     int64_t offset, bytes;
-    size_t purpose;  ///< Index in purposes_.
   };
-  std::vector<Piece>::iterator piece_at(int64_t offset) noexcept;
   size_t index_of(std::string_view purpose);
-  void give(const Tensor& tensor) noexcept;
+  void give(const Tensor& tensor, size_t purpose) noexcept;
 
   Tensor block_;
-  std::vector<Piece> out_;  ///< By offset.
+  std::vector<Gap> gaps_;  ///< By offset; no two touch, and none reaches end_.
+  int64_t end_ = 0;        ///< Nothing is allocated from here on.
   std::vector<std::string> purposes_;
   std::vector<int64_t> now_, at_peak_;  ///< Bytes allocated for each purpose.
-  int64_t full_to_ = 0;                 ///< No gap before this offset.
   int64_t used_ = 0;
   int64_t peak_ = 0;
 };

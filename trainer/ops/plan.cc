@@ -14,15 +14,6 @@ void* PlanOps::allocate(int64_t bytes) {
   return reinterpret_cast<void*>(static_cast<uintptr_t>(kPlanBase + allocated_ - align_up(bytes)));
 }
 
-Cost PlanOps::total() const noexcept {
-  Cost sum;
-  for (const auto& [operation, total] : totals_) {
-    sum.flops += total.cost.flops;
-    sum.bytes += total.cost.bytes;
-  }
-  return sum;
-}
-
 void PlanOps::run_call(const AnyCall& call) {
   if (times_ != nullptr) {
     const double flops = std::visit([](const auto* args) { return args->cost().flops; }, call);
@@ -32,11 +23,9 @@ void PlanOps::run_call(const AnyCall& call) {
   std::visit(
       [this](const auto* args) {
         args->check(Device::plan);
-        Total& total = totals_[args->kName];
         const Cost one = args->cost();
-        ++total.calls;
-        total.cost.flops += one.flops;
-        total.cost.bytes += one.bytes;
+        total_.flops += one.flops;
+        total_.bytes += one.bytes;
         if (target_ != nullptr)
           workspace_bytes_ = std::max(workspace_bytes_, target_->workspace_bytes(*args));
         if (keep_calls_) calls_.push_back(*args);

@@ -6,7 +6,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -26,19 +25,13 @@ class OperationTimes {
 /// Checks the arguments of every call, adds up costs, and asks `target` for workspace.
 class PlanOps final : public Ops {
  public:
-  struct Total {
-    int64_t calls = 0;
-    Cost cost;
-  };
-
   /// `target` is the backend that will run; null when there is none.
   explicit PlanOps(Ops* target = nullptr) : target_(target) {}
   /// Writes what is queued into `timeline`, with durations from `times`. Adds up nothing.
   PlanOps(Timeline& timeline, OperationTimes& times) : timeline_(&timeline), times_(&times) {}
 
-  /// By operation name.
-  const std::map<std::string, Total>& totals() const noexcept { return totals_; }
-  Cost total() const noexcept;
+  /// Of all calls.
+  Cost total() const noexcept { return total_; }
   int64_t most_workspace_bytes() const noexcept { return workspace_bytes_; }
   /// Every call, in order, with plan addresses; recorded only after keep_calls(true).
   void keep_calls(bool keep) noexcept { keep_calls_ = keep; }
@@ -68,7 +61,7 @@ class PlanOps final : public Ops {
   Ops* target_ = nullptr;
   Timeline* timeline_ = nullptr;
   OperationTimes* times_ = nullptr;
-  std::map<std::string, Total> totals_;
+  Cost total_;
   std::vector<AnyArgs> calls_;
   bool keep_calls_ = false;
   int64_t workspace_bytes_ = 0;

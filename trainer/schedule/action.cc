@@ -8,9 +8,8 @@
 #include "trainer/schedule/action.h"
 
 #include <algorithm>
-#include <map>
 #include <stdexcept>
-#include <tuple>
+#include <utility>
 
 namespace trainer {
 namespace {
@@ -93,8 +92,12 @@ std::vector<Order> make_orders(ScheduleKind kind, int stages, int64_t microbatch
 /// Places the computing of all stages in time.
 class Clock {
  public:
-  Clock(std::vector<Order> orders, int chunks)
-      : orders_(std::move(orders)), chunks_(chunks), begins_(orders_.size()) {
+  Clock(std::vector<Order> orders, int64_t microbatches, int chunks)
+      : orders_(std::move(orders)),
+        microbatches_(microbatches),
+        chunks_(chunks),
+        begins_(orders_.size()),
+        ends_(static_cast<size_t>(2 * microbatches * parts()), kNotYet) {
     std::vector<int64_t> free(orders_.size(), 0);
     for (bool moved = true; moved;) {
       moved = false;
@@ -114,29 +117,24 @@ class Clock {
   std::vector<TimedAction> timed(size_t stage) const;
 
  private:
-  /// Forward or backward of a micro-batch through a part of the model.
-  using Event = std::tuple<bool, int64_t, int64_t>;
+  static constexpr int64_t kNotYet = -1;
 
+  /// Forward or backward of a micro-batch through a part of the model; its place in ends_.
+  size_t event(bool backward, int64_t microbatch, int64_t part) const noexcept {
+    return static_cast<size_t>(((backward ? microbatches_ : 0) + microbatch) * parts() + part);
+  }
   int64_t stages() const noexcept { return static_cast<int64_t>(orders_.size()); }
   int64_t parts() const noexcept { return stages() * chunks_; }
   int64_t part(size_t stage, const Action& a) const noexcept {
     return a.chunk * stages() + static_cast<int64_t>(stage);
   }
-  /// When the input of an action is available; -1: not yet.
+  /// When the input of an action is available, or kNotYet.
   int64_t input_at(size_t stage, const Action& a) const {
     const int64_t here = part(stage, a);
-    Event wanted;
-    if (a.kind == Kind::forward) {
-      if (here == 0) return 0;
-      wanted = {false, a.microbatch, here - 1};
-    } else if (is_backward(a.kind)) {
-      wanted = here + 1 < parts() ? Event{true, a.microbatch, here + 1}
-                                  : Event{false, a.microbatch, here};
-    } else {
-      wanted = {true, a.microbatch, here};
-    }
-    const auto at = ends_.find(wanted);
-    return at == ends_.end() ? -1 : at->second;
+    if (a.kind == Kind::forward) return here == 0 ? 0 : ends_[event(false, a.microbatch, here - 1)];
+    if (!is_backward(a.kind)) return ends_[event(true, a.microbatch, here)];
+    const bool last = here + 1 == parts();
+    return ends_[last ? event(false, a.microbatch, here) : event(true, a.microbatch, here + 1)];
   }
   bool start_next(size_t stage, int64_t& free) {
     const Action& a = orders_[stage][begins_[stage].size()];
@@ -146,47 +144,51 @@ class Clock {
     begins_[stage].push_back(begin);
     free = begin + duration(a.kind);
     if (a.kind != Kind::backward_weight)
-      ends_[{a.kind != Kind::forward, a.microbatch, part(stage, a)}] = free;
+      ends_[event(a.kind != Kind::forward, a.microbatch, part(stage, a))] = free;
     return true;
   }
-  void add_messages(int stage, std::vector<std::pair<int64_t, Action>>& timed) const;
+  void add_message(int stage, bool backward, int64_t microbatch, int64_t from,
+                   std::vector<std::pair<int64_t, Action>>& timed) const;
 
-  std::vector<Order> orders_;
-  int chunks_;
+  const std::vector<Order> orders_;
+  const int64_t microbatches_;
+  const int chunks_;
   std::vector<std::vector<int64_t>> begins_;
-  std::map<Event, int64_t> ends_;
+  std::vector<int64_t> ends_;  ///< By event().
   int64_t whole_ = 0;
 };
 
-/// Every message of this rank with the time when it is produced.
-void Clock::add_messages(int stage, std::vector<std::pair<int64_t, Action>>& timed) const {
-  const int64_t count = stages();
-  for (const auto& [event, end] : ends_) {
-    const auto& [backward, microbatch, from] = event;
-    const int64_t to = from + (backward ? -1 : 1);
-    if (to < 0 || to >= parts()) continue;
-    const int sender = static_cast<int>(from % count), receiver = static_cast<int>(to % count);
-    if (sender == receiver) continue;
-    if (sender == stage)
-      timed.push_back({end,
-                       {.kind = backward ? Kind::send_backward : Kind::send_forward,
-                        .microbatch = microbatch,
-                        .chunk = static_cast<int>(from / count),
-                        .peer = receiver}});
-    if (receiver == stage)
-      timed.push_back({end,
-                       {.kind = backward ? Kind::receive_backward : Kind::receive_forward,
-                        .microbatch = microbatch,
-                        .chunk = static_cast<int>(to / count),
-                        .peer = sender}});
-  }
+/// The message with the result of part `from`, with the time when it is produced, if this rank sends
+/// or receives it.
+void Clock::add_message(int stage, bool backward, int64_t microbatch, int64_t from,
+                        std::vector<std::pair<int64_t, Action>>& timed) const {
+  const int64_t count = stages(), to = from + (backward ? -1 : 1);
+  if (to < 0 || to >= parts()) return;
+  const int sender = static_cast<int>(from % count), receiver = static_cast<int>(to % count);
+  const int64_t end = ends_[event(backward, microbatch, from)];
+  if (sender == receiver || end == kNotYet) return;  // no backward in an evaluation.
+  if (sender == stage)
+    timed.push_back({end,
+                     {.kind = backward ? Kind::send_backward : Kind::send_forward,
+                      .microbatch = microbatch,
+                      .chunk = static_cast<int>(from / count),
+                      .peer = receiver}});
+  if (receiver == stage)
+    timed.push_back({end,
+                     {.kind = backward ? Kind::receive_backward : Kind::receive_forward,
+                      .microbatch = microbatch,
+                      .chunk = static_cast<int>(to / count),
+                      .peer = sender}});
 }
 
 std::vector<Action> Clock::list(int stage) const {
   // Messages of the same time have the same order on all ranks: forward before backward, by
-  // micro-batch and part, as ends_ has them.
+  // micro-batch and part.
   std::vector<std::pair<int64_t, Action>> timed;
-  add_messages(stage, timed);
+  for (const bool backward : {false, true})
+    for (int64_t microbatch = 0; microbatch < microbatches_; ++microbatch)
+      for (int64_t from = 0; from < parts(); ++from)
+        add_message(stage, backward, microbatch, from, timed);
   const auto is_message = [](const Action& a) { return a.sends() || a.receives(); };
   const size_t i = static_cast<size_t>(stage);
   for (size_t k = 0; k < orders_[i].size(); ++k) timed.push_back({begins_[i][k], orders_[i][k]});
@@ -230,20 +232,23 @@ void check_arguments(ScheduleKind kind, int stage, int stages, int64_t num_micro
 std::vector<Action> make_schedule(ScheduleKind kind, int stage, int stages,
                                   int64_t num_microbatches, int chunks) {
   check_arguments(kind, stage, stages, num_microbatches, chunks);
-  return Clock(make_orders(kind, stages, num_microbatches, chunks), chunks).list(stage);
+  return Clock(make_orders(kind, stages, num_microbatches, chunks), num_microbatches, chunks)
+      .list(stage);
 }
 
 StepTime step_time(ScheduleKind kind, int stages, int64_t num_microbatches, int chunks) {
   check_arguments(kind, 0, stages, num_microbatches, chunks);
   const int64_t each = kind == ScheduleKind::forward_only ? 1 : 3;
-  return {.whole = Clock(make_orders(kind, stages, num_microbatches, chunks), chunks).whole(),
-          .busy = each * num_microbatches * chunks};
+  return {
+      .whole = Clock(make_orders(kind, stages, num_microbatches, chunks), num_microbatches, chunks)
+                   .whole(),
+      .busy = each * num_microbatches * chunks};
 }
 
 std::vector<std::vector<TimedAction>> timed_schedule(ScheduleKind kind, int stages,
                                                      int64_t num_microbatches, int chunks) {
   check_arguments(kind, 0, stages, num_microbatches, chunks);
-  const Clock clock(make_orders(kind, stages, num_microbatches, chunks), chunks);
+  const Clock clock(make_orders(kind, stages, num_microbatches, chunks), num_microbatches, chunks);
   std::vector<std::vector<TimedAction>> out;
   for (int stage = 0; stage < stages; ++stage)
     out.push_back(clock.timed(static_cast<size_t>(stage)));

@@ -4,7 +4,7 @@
 #include "trainer/session/layout_cost.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "tools/cli/flags.h"
@@ -34,6 +34,25 @@ int64_t library_workspace(const ModelSpec& spec, const EngineOptions& options, i
   int64_t samples = std::clamp<int64_t>(kMostScores / sample, 1, most);
   while (most % samples != 0) --samples;
   return std::max(products, samples * sample + 2 * kMib);
+}
+
+/// The pipeline's stages, those that compute the same together: stages between the first and the
+/// last with equally many layers in each chunk. Not where some layers differ from others (first and
+/// last in bf16, of an FP8 model), nor with ZeRO 3, which prefetches in a stage's own order.
+std::vector<std::vector<int>> stages_alike(const PlannedRun& run) {
+  std::vector<std::vector<int>> out;
+  std::map<std::vector<int64_t>, size_t> found;
+  for (int stage = 0; stage < run.topology.pipeline_size; ++stage) {
+    std::vector<int64_t> key;
+    for (const Place& place : Setup(run.spec, run.options, stage_of(run, stage)).places)
+      key.push_back(place.num_layers);
+    const bool end = stage == 0 || stage + 1 == run.topology.pipeline_size;
+    if (end || run.options.fp8.on() || run.options.zero_stage == 3) key.push_back(stage);
+    const auto [at, is_new] = found.try_emplace(key, out.size());
+    if (is_new) out.emplace_back();
+    out[at->second].push_back(stage);
+  }
+  return out;
 }
 
 }  // namespace
@@ -68,32 +87,41 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
   return run;
 }
 
-int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
-  int64_t most = 0;
-  const int stages = run.topology.pipeline_size;
-  for (int stage = 0; stage < stages; ++stage) {
-    if (!exact && stage > 0 && stage + 1 < stages) continue;
-    const Topology topology = stage_of(run, stage);
-    most =
-        std::max(most, exact ? plan_engine({run.spec, run.options, topology}, nullptr).total_bytes
-                             : plan_largest_step({run.spec, run.options, topology}));
-  }
-  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
+int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage) {
+  return plan_engine({run.spec, run.options, stage_of(run, stage)}, nullptr).total_bytes +
+         bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
-int64_t bytes_of_states(const PlannedRun& run, const Card& card) {
+int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   const int last = run.topology.pipeline_size - 1;
-  int64_t most = plan_states({run.spec, run.options, stage_of(run, 0)});
-  if (last > 0) most = std::max(most, plan_states({run.spec, run.options, stage_of(run, last)}));
-  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
+  int64_t most = 0;
+  for (int stage = 0; stage <= last; ++stage) {
+    if (exact) {
+      most = std::max(most, bytes_of_stage(run, card, stage));
+    } else if (stage == 0 || stage == last) {
+      most = std::max(most, plan_largest_step({run.spec, run.options, stage_of(run, stage)}) +
+                                bytes_beside_plan(card, run.spec, run.options, run.topology));
+    }
+  }
+  return most;
+}
+
+LeastBytes bytes_at_least(const PlannedRun& run, const Card& card) {
+  const LeastStep step = plan_least_step({run.spec, run.options, stage_of(run, 0)});
+  const int64_t states = step.states + bytes_beside_plan(card, run.spec, run.options, run.topology);
+  return {.states = states, .all = states + step.kept};
 }
 
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
                            CardTimes& times, bool data_is_free) {
-  std::vector<ops::Timeline> stages;
-  for (int stage = 0; stage < run.topology.pipeline_size; ++stage)
-    stages.push_back(plan_timeline({run.spec, run.options, stage_of(run, stage)}, times));
-  return simulate(stages, run.topology, cluster, card, data_is_free);
+  std::vector<ops::Timeline> timelines(static_cast<size_t>(run.topology.pipeline_size));
+  for (const std::vector<int>& alike : stages_alike(run)) {
+    const Setup setup(run.spec, run.options, stage_of(run, alike.front()));
+    std::vector<ops::Timeline> planned = plan_timelines(setup, alike, times);
+    for (size_t i = 0; i < alike.size(); ++i)
+      timelines[static_cast<size_t>(alike[i])] = std::move(planned[i]);
+  }
+  return simulate(timelines, run.topology, cluster, card, data_is_free);
 }
 
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,

@@ -45,9 +45,15 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
 /// of the largest step of the first and the last.
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact);
 
-/// The same without any activations, for the first and the last stage: a lower bound for every
-/// recomputation.
-int64_t bytes_of_states(const PlannedRun& run, const Card& card);
+/// A lower bound of that, by the first stage: much faster to find. `states`: without what a step
+/// keeps for backward.
+struct LeastBytes {
+  int64_t states = 0, all = 0;
+};
+LeastBytes bytes_at_least(const PlannedRun& run, const Card& card);
+
+/// The bytes of one stage on a GPU, by its exact plan.
+int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage);
 
 /// The step, simulated. `times` are those of `card`; `data_is_free` as in simulate().
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,

@@ -65,27 +65,39 @@ class Search {
  private:
   /// The result for a candidate.
   struct Outcome {
-    std::vector<Choice> fits;             ///< With recomputation; the first is the fastest.
-    std::optional<int64_t> missed_bytes;  ///< Bytes of the unchanged layout, if it does not fit.
+    std::vector<Choice> fits;  ///< With recomputation; the first is the fastest.
+    /// Of the unchanged layout, if it does not fit; or a lower bound.
+    std::optional<int64_t> missed_bytes;
   };
 
   PlannedRun planned(const Layout& layout) const { return planned_run(task_, layout); }
-  std::optional<Choice> cost(const Layout& layout, Worker& worker) const;
   Choice timed(const Layout& layout, const PlannedRun& run, int64_t bytes, Worker& worker) const;
-  int64_t bytes_of(const Layout& layout) const {
-    return bytes_taken(planned(layout), task_.card, false);
+  int64_t least_bytes(const Layout& layout) const {
+    return bytes_at_least(planned(layout), task_.card).all;
+  }
+  /// A layout's bytes, or a lower bound of them; it fits if there are costs.
+  struct Costed {
+    int64_t states = 0, bytes = 0;  ///< Before a step; with it.
+    std::optional<Choice> choice;
+  };
+  Costed cost(const Layout& layout, double limit, Worker& worker) const;
+  bool too_slow(const Choice& choice, double limit) const {
+    return seconds_per_sample(choice) > limit;
   }
   /// `limit`: seconds per sample above which a layout is of no use.
   Outcome consider(const Core& core, const Layout& layout, double limit, Worker& worker) const;
-  void add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
-                      Outcome& out) const;
+  void add_recomputed(const Core& core, const Layout& layout, int64_t missed_bytes, double limit,
+                      Worker& worker, Outcome& out) const;
   /// The fewest seconds per sample that recomputing `layers` of a stage, or all in part, adds.
   double recompute_bound(const Layout& layout, Recompute kind, double share) const;
   double offload_bound(const Layout& layout) const;
+  /// So many layers computed again take so many bytes.
   struct Point {
     int64_t layers = 0, bytes = 0;
   };
-  int64_t least_layers(Layout layout, Point none, Point all, double limit, double bound) const;
+  Point most_too_large(Layout layout, Point none, Point all) const;
+  std::optional<Choice> least_layers(Layout layout, Point none, Point all, double limit,
+                                     Worker& worker) const;
   std::vector<Core> cores(SearchResult& result);
   double bound_of(const Layout& layout, const PlannedRun& run);
   double own_bound(const Core& core, Worker& worker) const;
@@ -99,6 +111,8 @@ class Search {
     return found_.size() < wanted_ || bound <= seconds_per_sample(found_.back());
   }
   void verify_best(SearchResult& result);
+  /// By the exact plan of every stage.
+  int64_t exact_bytes(const Layout& layout);
   double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
                        Recompute recompute);
 
@@ -223,13 +237,6 @@ Choice Search::timed(const Layout& layout, const PlannedRun& run, int64_t bytes,
           .train_iters = run.config.derived.train_iters};
 }
 
-std::optional<Choice> Search::cost(const Layout& layout, Worker& worker) const {
-  const PlannedRun run = planned(layout);
-  const int64_t bytes = bytes_taken(run, task_.card, false);
-  if (bytes > room_) return std::nullopt;
-  return timed(layout, run, bytes, worker);
-}
-
 double Search::recompute_bound(const Layout& layout, Recompute kind, double share) const {
   const bool sequence = layout.sequence_parallel && layout.tensor > 1;
   const auto at = units_.find({layout.tensor, sequence, layout.micro_batch_size});
@@ -249,16 +256,31 @@ double Search::offload_bound(const Layout& layout) const {
          static_cast<double>(layout.global_batch_size());
 }
 
+/// A layout that is slower than `limit` is of no use, so its bytes are not found exactly.
+Search::Costed Search::cost(const Layout& layout, double limit, Worker& worker) const {
+  const PlannedRun run = planned(layout);
+  const LeastBytes least = bytes_at_least(run, task_.card);
+  Costed out{.states = least.states, .bytes = least.all};
+  if (out.bytes > room_) return out;
+  Choice choice = timed(layout, run, out.bytes, worker);
+  if (!too_slow(choice, limit)) {
+    choice.bytes = out.bytes = bytes_taken(run, task_.card, false);
+    if (out.bytes > room_) return out;
+  }
+  out.choice = std::move(choice);
+  return out;
+}
+
 /// Adds the lightest recomputation of each kind that fits: it recomputes least, so no other of its
-/// kind is faster.
-void Search::add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
-                            Outcome& out) const {
+/// kind is faster. `missed_bytes`: of the layout without any.
+void Search::add_recomputed(const Core& core, const Layout& layout, int64_t missed_bytes,
+                            double limit, Worker& worker, Outcome& out) const {
   if (fixed_.recompute) return;
   const auto useful = [&](Recompute kind, double share) {
     return core.bound + recompute_bound(layout, kind, share) <= limit;
   };
   const auto add = [&](const Layout& next) {
-    std::optional<Choice> choice = cost(next, worker);
+    std::optional<Choice> choice = cost(next, limit, worker).choice;
     if (choice) out.fits.push_back(std::move(*choice));
     return choice.has_value();
   };
@@ -266,75 +288,96 @@ void Search::add_recomputed(const Core& core, const Layout& layout, double limit
   const int64_t parts = layout.pipeline * layout.chunks;
   const int64_t most = std::min(layers, (layers + 2 + parts - 1) / parts);
   Layout next = layout;
+  next.recompute = Recompute::selective;
+  if (useful(next.recompute, 1)) add(next);
   next.recompute = Recompute::full;
   next.recompute_layers = 1;
-  const int64_t least_bytes = bytes_of(next);
-  if (least_bytes > room_) {
-    for (const int64_t together : {2, 4, 8}) {
-      next.recompute_layers = together;
-      if (together < most && useful(Recompute::full, 1) && add(next)) return;
+  const Point all{most, least_bytes(next)};
+  if (all.bytes <= room_) {
+    next.recompute = Recompute::block;
+    const Point too_large = most_too_large(next, {0, missed_bytes}, all);
+    const double least = static_cast<double>(too_large.layers + 1) / static_cast<double>(most);
+    if (!useful(Recompute::full, 0.9 * least)) return;
+    if (std::optional<Choice> choice = least_layers(next, too_large, all, limit, worker)) {
+      out.fits.push_back(std::move(*choice));
+      return;
     }
-    return;
+    next.recompute = Recompute::full;
+    if (add(next)) return;
   }
-  next.recompute = Recompute::selective;
-  if (useful(Recompute::selective, 1)) add(next);
-  next.recompute = Recompute::block;
-  next.recompute_layers = least_layers(next, {0, out.missed_bytes.value_or(least_bytes)},
-                                       {most, least_bytes}, limit, core.bound);
-  if (next.recompute_layers == 0) return;
-  if (next.recompute_layers == most) next.recompute = Recompute::full, next.recompute_layers = 1;
-  add(next);
+  for (const int64_t together : {2, 4, 8}) {
+    next.recompute_layers = together;
+    if (together < most && useful(Recompute::full, 1) && add(next)) return;
+  }
 }
 
-/// The smallest number of layers to compute again that fits, where bytes fall nearly in a line from
-/// `none`, which does not fit, to `all`, which does; 0 where even the line's number is of no use.
-int64_t Search::least_layers(Layout layout, Point none, Point all, double limit,
-                             double bound) const {
-  const int64_t most = all.layers;
+/// The most layers to compute again for which even the lower bound of bytes is too large; {0, those
+/// of none} if there is no such number. Bounds fall nearly in a line from `none` to `all`, which is
+/// not too large.
+Search::Point Search::most_too_large(Layout layout, Point none, Point all) const {
+  const auto at = [&](int64_t count) {
+    layout.recompute_layers = count;
+    return Point{count, least_bytes(layout)};
+  };
+  const double share = static_cast<double>(none.bytes - room_) /
+                       static_cast<double>(std::max<int64_t>(none.bytes - all.bytes, 1));
+  const int64_t guess =
+      static_cast<int64_t>(std::ceil(share * static_cast<double>(all.layers))) - 1;
+  if (guess < 1) return none;
+  Point point = at(std::min(guess, all.layers - 1));
+  if (point.layers == 0) return none;
+  while (point.bytes <= room_) {
+    if (point.layers == 1) return none;
+    point = at(point.layers - 1);
+  }
+  while (point.layers + 1 < all.layers) {
+    const Point next = at(point.layers + 1);
+    if (next.bytes <= room_) break;
+    point = next;
+  }
+  return point;
+}
+
+/// The smallest number of layers to compute again that fits, below that of `all`, or a smaller one
+/// that is of no use; bytes fall nearly in a line from `none`, which does not fit.
+std::optional<Choice> Search::least_layers(Layout layout, Point none, Point all, double limit,
+                                           Worker& worker) const {
+  std::optional<Choice> least;
   while (all.layers - none.layers > 1) {
     const double share = static_cast<double>(none.bytes - room_) /
                          static_cast<double>(std::max<int64_t>(none.bytes - all.bytes, 1));
-    const int64_t guess = std::clamp<int64_t>(
+    layout.recompute_layers = std::clamp<int64_t>(
         none.layers +
             static_cast<int64_t>(std::ceil(std::clamp(share, 0.0, 1.0) *
                                            static_cast<double>(all.layers - none.layers))),
         none.layers + 1, all.layers - 1);
-    const double least = static_cast<double>(none.layers + 1) / static_cast<double>(most);
-    if (bound + recompute_bound(layout, Recompute::full, 0.9 * least) > limit) return 0;
-    layout.recompute_layers = guess;
-    const int64_t bytes = bytes_of(layout);
-    (bytes <= room_ ? all : none) = {guess, bytes};
+    Costed costed = cost(layout, limit, worker);
+    (costed.choice ? all : none) = {layout.recompute_layers, costed.bytes};
+    if (costed.choice) least = std::move(costed.choice);
   }
-  const double share = static_cast<double>(all.layers) / static_cast<double>(most);
-  if (bound + recompute_bound(layout, Recompute::full, 0.9 * share) > limit) return 0;
-  return all.layers;
+  return least;
 }
 
 Search::Outcome Search::consider(const Core& core, const Layout& layout, double limit,
                                  Worker& worker) const {
   Outcome out;
-  const PlannedRun run = planned(layout);
-  if (bytes_of_states(run, task_.card) <= room_) {
-    const int64_t bytes = bytes_taken(run, task_.card, false);
-    if (bytes <= room_) {
-      out.fits.push_back(timed(layout, run, bytes, worker));
-      return out;
-    }
-    out.missed_bytes = bytes;
-    add_recomputed(core, layout, limit, worker, out);
+  Costed costed = cost(layout, limit, worker);
+  if (costed.choice) {
+    out.fits.push_back(std::move(*costed.choice));
+    return out;
+  }
+  if (costed.states <= room_) {
+    out.missed_bytes = costed.bytes;
+    add_recomputed(core, layout, costed.bytes, limit, worker, out);
   }
   if (out.fits.empty() && !fixed_.offload && core.bound + offload_bound(layout) <= limit) {
     Layout next = layout;
     next.cpu_offload = true;
-    if (bytes_of_states(planned(next), task_.card) > room_) return out;
-    if (std::optional<Choice> choice = cost(next, worker)) {
-      out.fits.push_back(std::move(*choice));
-    } else {
-      Outcome offloaded;
-      offloaded.missed_bytes = bytes_of(next);
-      add_recomputed(core, next, limit, worker, offloaded);
-      out.fits = std::move(offloaded.fits);
-    }
+    costed = cost(next, limit, worker);
+    if (costed.choice)
+      out.fits.push_back(std::move(*costed.choice));
+    else if (costed.states <= room_)
+      add_recomputed(core, next, costed.bytes, limit, worker, out);
   }
   std::stable_sort(out.fits.begin(), out.fits.end(), before);
   return out;
@@ -378,8 +421,12 @@ void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, Sea
   if (outcome.missed_bytes) {
     // The smallest excess of memory among those that could still be the fastest.
     const bool faster = found_.empty() || core.bound < seconds_per_sample(found_.front());
-    if (faster && (!result.nearest_miss || *outcome.missed_bytes < result.nearest_miss->bytes)) {
-      result.nearest_miss = {.layout = layout, .bytes = *outcome.missed_bytes};
+    const int64_t most = result.nearest_miss ? result.nearest_miss->bytes : INT64_MAX;
+    if (!faster || *outcome.missed_bytes >= most) {
+      // It is not the nearest.
+    } else if (const int64_t bytes = bytes_taken(planned(layout), task_.card, false);
+               bytes < most) {
+      result.nearest_miss = {.layout = layout, .bytes = bytes};
       if (!outcome.fits.empty()) result.nearest_miss->fitting = outcome.fits.front();
     }
   }
@@ -393,9 +440,18 @@ void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, Sea
 void Search::verify_best(SearchResult& result) {
   for (Choice& choice : found_) {
     if (static_cast<int64_t>(result.best.size()) == task_.top) break;
-    choice.bytes = bytes_taken(planned(choice.layout), task_.card, true);
+    choice.bytes = exact_bytes(choice.layout);
     if (choice.bytes <= room_) result.best.push_back(choice);
   }
+}
+
+int64_t Search::exact_bytes(const Layout& layout) {
+  const PlannedRun run = planned(layout);
+  std::vector<int64_t> bytes(static_cast<size_t>(run.topology.pipeline_size));
+  on_threads(bytes.size(), [&](size_t stage, Worker&) {
+    bytes[stage] = bytes_of_stage(run, task_.card, static_cast<int>(stage));
+  });
+  return *std::max_element(bytes.begin(), bytes.end());
 }
 
 // Why there is no layout at all to examine: by the flags that were given.
@@ -451,7 +507,9 @@ SearchResult Search::run(bool all) {
   verify_best(result);
   if (result.nearest_miss) {
     SearchResult::Miss& miss = *result.nearest_miss;
-    miss.bytes = bytes_taken(planned(miss.layout), task_.card, true);
+    miss.bytes = exact_bytes(miss.layout);
+    if (miss.fitting && (miss.fitting->bytes = exact_bytes(miss.fitting->layout)) > room_)
+      miss.fitting.reset();
     miss.tokens_per_second = timed(miss.layout, planned(miss.layout), miss.bytes, *workers_.front())
                                  .report.tokens_per_second;
     if (!result.best.empty() &&

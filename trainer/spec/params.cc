@@ -96,7 +96,11 @@ bool is_matrix(const ParamSpec& spec) noexcept {
          spec.role != Role::project_out && spec.role != Role::output_layer;
 }
 
-std::vector<ParamSpec> param_table(const ModelSpec& spec) {
+namespace {
+
+/// The table without layers for which `wanted` is false.
+template <class Wanted>
+std::vector<ParamSpec> table_of(const ModelSpec& spec, Wanted wanted) {
   std::vector<ParamSpec> rows;
   Writer w(spec, rows);
   w.weight("embedding.word_embeddings.weight", Role::word_embeddings, -1,
@@ -108,7 +112,8 @@ std::vector<ParamSpec> param_table(const ModelSpec& spec) {
   if (spec.projects_embeddings())
     w.weight("embedding.project_in.weight", Role::project_in, -1,
              {spec.hidden_size, spec.embedding_columns()}, -1, Init::normal);
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) add_layer(w, spec, layer);
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+    if (wanted(layer)) add_layer(w, spec, layer);
   w.norm("decoder.final_layernorm", Role::final_norm_weight, Role::final_norm_bias,
          spec.num_layers);
   if (spec.projects_embeddings())
@@ -120,18 +125,37 @@ std::vector<ParamSpec> param_table(const ModelSpec& spec) {
   return rows;
 }
 
+}  // namespace
+
+std::vector<ParamSpec> param_table(const ModelSpec& spec) {
+  return table_of(spec, [](int64_t) { return true; });
+}
+
+int64_t count_param_rows(const ModelSpec& spec) {
+  const auto rows = [&](int64_t last_layer) {  // of the ends, and one layer.
+    return static_cast<int64_t>(
+        table_of(spec, [&](int64_t layer) { return layer == last_layer; }).size());
+  };
+  const int64_t ends = rows(-1), inner = spec.num_layers - 1;  // the first may lack a norm.
+  return rows(0) + inner * (rows(inner) - ends);
+}
+
 Place whole_model(const ModelSpec& spec) {
   return Place{.first_layer = 0, .num_layers = spec.num_layers};
 }
 
 namespace {
 
+bool holds_layer(const Place& place, int64_t layer) {
+  return layer >= place.first_layer && layer < place.first_layer + place.num_layers;
+}
+
 bool holds(const ModelSpec& spec, const Place& place, const ParamSpec& param) {
   if (param.layer < 0)
     return place.has_embedding ||
            (place.has_head && spec.tied_embeddings && param.role == Role::word_embeddings);
   if (param.layer == spec.num_layers) return place.has_head;
-  return param.layer >= place.first_layer && param.layer < place.first_layer + place.num_layers;
+  return holds_layer(place, param.layer);
 }
 
 }  // namespace
@@ -143,19 +167,24 @@ std::vector<LocalParam> local_params(const ModelSpec& spec, const Place& place) 
 std::vector<LocalParam> local_params(const ModelSpec& spec, std::span<const Place> chunks) {
   std::vector<LocalParam> held;
   const Place& place = chunks.front();  // all chunks have one place among tensor ranks.
-  for (ParamSpec& param : param_table(spec)) {
+  const auto held_layer = [&](int64_t layer) {
+    return std::any_of(chunks.begin(), chunks.end(),
+                       [&](const Place& chunk) { return holds_layer(chunk, layer); });
+  };
+  for (ParamSpec& param : table_of(spec, held_layer)) {
     if (std::none_of(chunks.begin(), chunks.end(),
                      [&](const Place& chunk) { return holds(spec, chunk, param); }))
       continue;
-    LocalParam local{.spec = param, .shape = param.shape};
-    if (param.split >= 0) {
-      int64_t& size = local.shape[static_cast<size_t>(param.split)];
-      const int64_t shares = int64_t{param.split_parts} * place.tensor_size;
+    LocalParam local{.spec = std::move(param), .shape = {}};
+    local.shape = local.spec.shape;
+    if (const ParamSpec& whole = local.spec; whole.split >= 0) {
+      int64_t& size = local.shape[static_cast<size_t>(whole.split)];
+      const int64_t shares = int64_t{whole.split_parts} * place.tensor_size;
       if (size % shares != 0)
-        throw ShapeError("model: " + param.name + ": " + std::to_string(size) +
+        throw ShapeError("model: " + whole.name + ": " + std::to_string(size) +
                          " cannot be divided into " + std::to_string(shares) + " equal shares");
       size /= place.tensor_size;
-      local.first = size / param.split_parts * place.tensor_rank;
+      local.first = size / whole.split_parts * place.tensor_rank;
     }
     held.push_back(std::move(local));
   }

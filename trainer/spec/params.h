@@ -76,6 +76,8 @@ bool is_matrix(const ParamSpec& spec) noexcept;
 
 /// All parameters in the order of forward. Deterministic; independent of any layout.
 std::vector<ParamSpec> param_table(const ModelSpec& spec);
+/// How many those are; faster than the table.
+int64_t count_param_rows(const ModelSpec& spec);
 
 /// A rank's model chunk: layers first_layer .. first_layer + num_layers - 1 of the model, and a
 /// share of each.

@@ -298,6 +298,7 @@ TEST(ParamTable, CountsAndNames) {
     EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
   }
   EXPECT_EQ(table.size(), 2u + 12 * 12 + 2);
+  EXPECT_EQ(count_param_rows(spec), 2 + 12 * 12 + 2);
   // Four tensor-parallel ranks hold, together, every split parameter once and the others four
   // times.
   int64_t whole = 0, split = 0;
@@ -328,6 +329,7 @@ TEST(ParamTable, OfOpt350mIsItsOwn) {
   EXPECT_EQ(count_parameters(spec), 331196416);
   std::set<std::string> names;
   for (const ParamSpec& param : param_table(spec)) names.insert(param.name);
+  EXPECT_EQ(count_param_rows(spec), static_cast<int64_t>(names.size()));
   EXPECT_FALSE(names.contains("decoder.layers.0.input_layernorm.weight"));
   EXPECT_TRUE(names.contains("decoder.layers.1.input_layernorm.weight"));
   EXPECT_TRUE(names.contains("decoder.final_layernorm.weight"));

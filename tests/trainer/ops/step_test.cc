@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <limits>
+#include <map>
+#include <random>
 
 #include "tests/trainer/ops/numeric.h"
 #include "trainer/ops/arena.h"
@@ -385,6 +387,53 @@ TEST(Memory, PoolPlansWhatItThenUses) {
   EXPECT_EQ(pool.peak_bytes(), plan.peak_bytes());
   EXPECT_THROW(pool.take("too much", DType::u8, {plan.peak_bytes() + 1}), DeviceError);
   EXPECT_THROW(arena.cut("more", DType::u8, {1}), DeviceError);
+}
+
+/// First fit as it is defined: the lowest offset at which nothing overlaps.
+int64_t first_fit(const std::map<int64_t, int64_t>& allocated, int64_t bytes) {
+  int64_t offset = 0;
+  for (const auto& [begin, size] : allocated) {
+    if (begin - offset >= bytes) break;
+    offset = begin + size;
+  }
+  return offset;
+}
+
+TEST(Memory, EveryTensorIsAtTheLowestOffsetThatFits) {
+  std::mt19937 chance(5);
+  for (int round = 0; round < 20; ++round) {
+    Pool pool;
+    std::vector<PoolTensor> tensors;
+    std::map<int64_t, int64_t> allocated;
+    int64_t peak = 0, used = 0;
+    const auto offset_of = [](const PoolTensor& t) {
+      return static_cast<int64_t>(reinterpret_cast<uintptr_t>(t->data)) - kPlanBase;
+    };
+    for (int step = 0; step < 600; ++step) {
+      // First more and more tensors, then fewer and fewer.
+      if (chance() % 600 >= static_cast<uint32_t>(step) || tensors.empty()) {
+        const int64_t elements = chance() % 8 == 0 ? 0 : 1 + chance() % 3000;
+        const int64_t bytes = align_up(std::max<int64_t>(elements, 1) * 2);
+        const int64_t expected = first_fit(allocated, bytes);
+        tensors.push_back(pool.take(step % 2 ? "a" : "b", DType::bf16, {elements}));
+        ASSERT_EQ(offset_of(tensors.back()), expected) << round << ", " << step;
+        allocated[expected] = bytes;
+        used += bytes;
+        peak = std::max(peak, expected + bytes);
+      } else {
+        std::swap(tensors[chance() % tensors.size()], tensors.back());
+        const auto at = allocated.find(offset_of(tensors.back()));
+        used -= at->second;
+        allocated.erase(at);
+        tensors.pop_back();
+      }
+      ASSERT_EQ(pool.used_bytes(), used);
+      ASSERT_EQ(pool.peak_bytes(), peak);
+    }
+    tensors.clear();
+    EXPECT_TRUE(pool.empty());
+    EXPECT_EQ(offset_of(pool.take("a", DType::f32, {1})), 0);
+  }
 }
 
 TEST(Memory, PoolTensorsGiveThemselvesBackOnce) {

@@ -102,6 +102,55 @@ const Measured kMeasured[] = {
     {"124M x2 zero1", 12, 768, 12, 1024, 64, 50304, 1, 1, 2, 1, 1155316, zero1},
 };
 
+bool same(const ops::Timeline::Entry& a, const ops::Timeline::Entry& b) {
+  return a.kind == b.kind && a.queue == b.queue && a.other == b.other && a.transfer == b.transfer &&
+         a.joined == b.joined && a.peer == b.peer && a.back == b.back && a.amount == b.amount &&
+         a.flops == b.flops;
+}
+
+// A stage's timeline is the same, whether it is planned by itself or with others like it.
+TEST(SimulationTest, StagesAlikeArePlannedTogether) {
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 16;
+  spec.hidden_size = 64;
+  spec.num_attention_heads = 2;
+  spec.max_position_embeddings = 32;
+  spec.vocab_size = spec.padded_vocab_size = 128;
+  complete(spec);
+  const Card card = h200();
+  CardTimes times(card, false);
+  for (const auto& [schedule, chunks] :
+       {std::pair(ScheduleKind::one_f_one_b, 1), std::pair(ScheduleKind::interleaved, 2),
+        std::pair(ScheduleKind::zero_bubble, 1)}) {
+    for (const int64_t microbatches : {2, 3, 9}) {
+      for (const int zero : {0, 1, 2}) {
+        if (schedule == ScheduleKind::zero_bubble && zero > 1) continue;  // refused.
+        EngineOptions options;
+        options.seq_length = 32;
+        options.micro_batch_size = 1;
+        options.max_microbatches = microbatches;
+        options.model_dtype = DType::bf16;
+        options.schedule = schedule;
+        options.chunks = chunks;
+        options.zero_stage = zero;
+        options.overlap_grad_reduce = options.overlap_param_gather = zero > 0;
+        const auto setup = [&](int stage) {
+          return trainer::Setup(spec, options, make_topology(2 * stage, 8, 1, 4));
+        };
+        const int stages[] = {1, 2};
+        const std::vector<ops::Timeline> together = plan_timelines(setup(1), stages, times);
+        for (size_t i = 0; i < 2; ++i) {
+          const ops::Timeline alone = plan_timeline(setup(stages[i]), times);
+          EXPECT_TRUE(std::equal(alone.entries().begin(), alone.entries().end(),
+                                 together[i].entries().begin(), together[i].entries().end(), same))
+              << "stage " << stages[i] << ", " << chunks << " chunks, " << microbatches
+              << " micro-batches, ZeRO " << zero;
+        }
+      }
+    }
+  }
+}
+
 // Bounds: half of the steps within 3%, all within 8%. Cards of one kind differ by some percent, and
 // these figures are from several.
 TEST(SimulationTest, StepsThatWereMeasured) {

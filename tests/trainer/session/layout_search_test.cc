@@ -122,6 +122,35 @@ std::vector<Layout> recomputed(const Layout& layout, int64_t layers) {
   return out;
 }
 
+// The bound by which the search leaves out what cannot fit is never above what is taken, and near it.
+TEST(LayoutSearchTest, LeastBytesAreABound) {
+  SearchTask t = task(8, 4096, 8, 32);
+  const LayoutSpace space{
+      .world_size = 8, .local_size = 4, .num_layers = 8, .most_samples = 32, .bf16 = true};
+  size_t seen = 0;
+  double compared = 0, ratios = 0;
+  for (const Layout& plain : enumerate_layouts(space, t.config, {})) {
+    if (++seen % 7 != 0) continue;
+    const std::vector<Layout> ways = recomputed(plain, 3);
+    const Layout& layout = ways[seen / 7 % ways.size()];
+    PlannedRun run;
+    try {
+      run = planned_run(t, layout);
+    } catch (const std::exception&) {
+      continue;  // the trainer refuses it.
+    }
+    const LeastBytes least = bytes_at_least(run, t.card);
+    const int64_t beside = bytes_beside_plan(t.card, run.spec, run.options, run.topology);
+    const int64_t taken = bytes_taken(run, t.card, false) - beside;
+    ASSERT_LE(least.all - beside, taken) << describe(layout);
+    ASSERT_LT(least.states, least.all) << describe(layout);
+    ratios += static_cast<double>(least.all - beside) / static_cast<double>(taken);
+    ++compared;
+  }
+  EXPECT_GT(compared, 50);
+  EXPECT_GT(ratios / compared, 0.8);
+}
+
 // Where only recomputation is open, with exactly the memory of each way to recompute: the fastest
 // that fits is found.
 TEST(LayoutSearchTest, RecomputesNoMoreThanMemoryNeeds) {
