@@ -100,6 +100,15 @@ def write_layouts():
     pq.write_table(made.select(["text", "view"]), HERE / "layouts.parquet")
 
 
+def write_odd():
+    """Columns in which a writer found no value, lists of them, and two members of one name."""
+    nothing = pa.table({"text": pa.nulls(2), "list": [[], [None]], "named": ["x", "y"]})
+    pq.write_table(nothing, HERE / "nothing.parquet")
+    member = pa.array([1])
+    pair = pa.StructArray.from_arrays([member, member], names=["k", "k"])
+    pq.write_table(pa.table({"text": ["x"], "pair": pair}), HERE / "twice.parquet")
+
+
 def main():
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir(parents=True)
@@ -222,6 +231,7 @@ def main():
     pq.write_table(table.slice(0, 0), HERE / "empty.parquet")
     expect("empty.parquet", ["text"], table.slice(0, 0))
     write_layouts()
+    write_odd()
     (HERE / "cases.tsv").write_text("".join(CASES))
     (HERE / "versions.txt").write_text(
         f"pyarrow {pa.__version__}\ndatasets {datasets.__version__}\n"
