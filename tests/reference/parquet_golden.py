@@ -3,7 +3,8 @@
 pyarrow reads from them.
 
     tests/reference/parquet_golden.py            writes tests/golden/columns
-Made with pyarrow 26.0.0 and datasets (versions in tests/golden/columns/versions.txt).
+Made with pyarrow 26.0.0 and datasets (versions in tests/golden/columns/versions.txt); write_odd's
+files with pyarrow 26.0.1.
 cases.tsv: file, flags of parquet-extract, file of the expected bytes; tab between them.
 """
 

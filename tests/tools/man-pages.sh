@@ -6,8 +6,8 @@ for page in "$GOLDEN"/../../docs/man/*.1.md; do
   name=$(basename "$page" .1.md)
   command -v "$name" >/dev/null || continue
   for width in 40 60 80 100; do
-    # Plain quotes are typographic from groff 1.23 on, and here too. Bold and underlined characters
-    # are printed twice, or between escapes.
+    # groff 1.23 makes plain quotes typographic, where the distribution does not undo it; so does
+    # this. Bold and underlined characters are printed twice, or between escapes.
     "$name" "--help-man=$page" | sed "1a .char ' \\\[cq]\n.char \` \\\[oq]" |
       nroff -man -Tutf8 -rLL=${width}n 2>in.warnings |
       sed 's/.\x08//g; s/\x1b\[[0-9;]*m//g' >in.page
