@@ -195,7 +195,7 @@ class Expansion {
       fail(node, concat("with its aliases written out it has more than ",
                         cli::with_commas(int64_t{kMost}), " values and bytes"));
     left_ -= cost;
-    if (node.IsScalar()) return scalar(node);
+    if (node.IsScalar()) return text(node, scalar(node));
     if (node.IsSequence()) {
       json list = json::array();
       for (const YAML::Node& item : node) list.push_back(value(item, depth + 1));
@@ -203,8 +203,10 @@ class Expansion {
     }
     if (!node.IsMap()) return nullptr;
     json map = json::object();
-    for (const auto& member : node)
-      map[member.first.as<std::string>()] = value(member.second, depth + 1);
+    for (const auto& member : node) {
+      const json key = text(member.first, member.first.as<std::string>());
+      map[key.get_ref<const std::string&>()] = value(member.second, depth + 1);
+    }
     return map;
   }
 
@@ -214,6 +216,16 @@ class Expansion {
 
   [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
     throw UsageError(concat(path_, ":", node.Mark().line + 1, ": ", why));
+  }
+
+  // `value`, which is `node`'s, if JSON can hold it: yaml-cpp does not look at what it reads.
+  json text(const YAML::Node& node, json value) const {
+    try {
+      static_cast<void>(value.dump());
+    } catch (const json::exception&) {
+      fail(node, concat(cli::quote(node.Scalar()), " is not UTF-8"));
+    }
+    return value;
   }
 
   std::string path_;
@@ -268,8 +280,13 @@ class NeoxReader {
 
   void load(const std::string& path, const std::string& text) {
     try {
-      const YAML::Node root = YAML::Load(text);
-      if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
+      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+      if (documents.size() > 1)
+        throw UsageError(concat(path, ": ", documents.size(),
+                                " documents, divided by ---: expected one, as GPT-NeoX does"));
+      if (documents.empty() || !documents[0].IsMap())
+        throw UsageError(concat(path, ": expected keys with values"));
+      const YAML::Node& root = documents[0];
       Expansion expansion(path, text.size());
       for (const auto& member : root) {
         const std::string key = normal(member.first.as<std::string>());
