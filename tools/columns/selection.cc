@@ -58,8 +58,8 @@ const arrow::DataType* without_json(const arrow::DataType& type) {
   return nullptr;
 }
 
-/// Whether a row can be a text: strings, lists of them, and what a writer makes of a column in which
-/// it found no value.
+/// Whether a row can be a text: strings, lists of them, and what a writer makes of a column in
+/// which it found no value.
 bool is_texts(const arrow::DataType& type) {
   const arrow::DataType& items = is_list(type) ? *type.field(0)->type() : type;
   return is_text(items) || items.id() == Type::NA;
