@@ -181,6 +181,21 @@ json scalar(const YAML::Node& node) {
   }
 }
 
+// Whether a document begins after another: YAML::Load reads the first alone, and YAML::LoadAll does
+// not end on some damaged texts. Source: YAML 1.2.2, 9.1: a line that opens with --- is in no value.
+bool has_several_documents(std::string_view text) {
+  bool begun = false;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const bool marks = line.starts_with("---") && line.find_first_not_of(" \t\r", 3) != 3;
+    if (marks && begun) return true;
+    const size_t first = line.find_first_not_of(" \t\r");
+    begun |= first != line.npos && line[first] != '#' && line[0] != '%';
+  }
+  return false;
+}
+
 // Writes a file's aliases out, up to a bound: a few of them, inside one another, stand for more
 // than any memory holds, and one inside itself for ever more.
 class Expansion {
@@ -280,13 +295,10 @@ class NeoxReader {
 
   void load(const std::string& path, const std::string& text) {
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-      if (documents.size() > 1)
-        throw UsageError(concat(path, ": ", documents.size(),
-                                " documents, divided by ---: expected one, as GPT-NeoX does"));
-      if (documents.empty() || !documents[0].IsMap())
-        throw UsageError(concat(path, ": expected keys with values"));
-      const YAML::Node& root = documents[0];
+      if (has_several_documents(text))
+        throw UsageError(concat(path, ": several documents, divided by ---: expected one"));
+      const YAML::Node root = YAML::Load(text);
+      if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
       Expansion expansion(path, text.size());
       for (const auto& member : root) {
         const std::string key = normal(member.first.as<std::string>());

@@ -236,7 +236,10 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
   EXPECT_EQ(read({"[1, 2]"}).error, "a.yml: expected keys with values");
   EXPECT_EQ(read({""}).error, "a.yml: expected keys with values");
   EXPECT_EQ(read({"num-layers: 2\n---\nnum-layers: 3\n"}).error,
-            "a.yml: 2 documents, divided by ---: expected one, as GPT-NeoX does");
+            "a.yml: several documents, divided by ---: expected one");
+  EXPECT_EQ(read({"%YAML 1.2\n--- # only one\n[1]\n...\n"}).error,
+            "a.yml: expected keys with values");
+  EXPECT_EQ(read({"- ---x\n----\n"}).error, "a.yml: expected keys with values");
   EXPECT_EQ(read({"# first\nmlp-type: \"a\xff\"\n"}).error, "a.yml:2: \"a\\xff\" is not UTF-8");
   EXPECT_EQ(read({"optimizer:\n  \"\xff\": 1\n"}).error, "a.yml:2: \"\\xff\" is not UTF-8");
   const std::string sgd = std::string(kModel).replace(std::string(kModel).find("Adam"), 4, "sm3");
