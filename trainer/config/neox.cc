@@ -181,8 +181,9 @@ json scalar(const YAML::Node& node) {
   }
 }
 
-// Whether a document begins after another: YAML::Load reads the first alone, and YAML::LoadAll does
-// not end on some damaged texts. Source: YAML 1.2.2, 9.1: a line that opens with --- is in no value.
+// Whether a document begins after another: YAML::Load reads the first alone, and YAML::LoadAll
+// does not end on some damaged texts.
+// Source: YAML 1.2.2, 9.1: a line that opens with --- is in no value.
 bool has_several_documents(std::string_view text) {
   bool begun = false;
   while (!text.empty()) {
