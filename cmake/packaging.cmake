@@ -16,7 +16,10 @@ install(EXPORT gristmill NAMESPACE gristmill:: FILE gristmill-targets.cmake COMP
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gristmill-config-version.cmake
                                  COMPATIBILITY SameMinorVersion)
-install(FILES cmake/gristmill-config.cmake ${PROJECT_BINARY_DIR}/gristmill-config-version.cmake
+string(REGEX MATCH "^[0-9]+" GRISTMILL_ICU "${ICU_VERSION}")
+set(package ${PROJECT_BINARY_DIR}/gristmill-config)
+configure_file(cmake/gristmill-config.cmake.in ${package}.cmake @ONLY)
+install(FILES ${package}.cmake ${package}-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gristmill COMPONENT development)
 install(PROGRAMS scripts/run scripts/pretrain_gpt.py scripts/train.py scripts/deepy.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill/scripts COMPONENT runtime)

@@ -148,9 +148,13 @@ const cli::Table<Options>& flags() {
 
 /// Reports all errors of a command line that can be found without opening anything.
 void check(Options& options) {
-  if (options.output_prefix.empty() && !options.count) {
-    throw cli::UsageError("--output-prefix is missing: PREFIX (--count needs none)");
-  }
+  const tokenize::TokenizerOptions& tokenizer = options.tokenizer;
+  const bool named = tokenizer.type == "NullTokenizer" ||
+                     !(tokenizer.vocab_file + tokenizer.merge_file + tokenizer.model).empty();
+  const cli::Needed needed[] = {
+      {options.count || !options.output_prefix.empty(), "--output-prefix (or --count)"},
+      {named, "--vocab-file with --merge-file (or --tokenizer-model with tokenizer.json)"}};
+  cli::require_all(needed);
   tokenize::check_tokenizer_options(options.tokenizer);
   if (options.ftfy) {
     throw cli::UsageError(

@@ -46,9 +46,8 @@ cli::Table<Options> flags() {
          .field = cli::list(&O::input)},
         {.name = "output-prefix",
          .value = "PREFIX",
-         .help = "Write PREFIX.bin, PREFIX.idx and PREFIX.manifest.",
-         .field = cli::text(&O::output_prefix),
-         .required = true},
+         .help = "Write PREFIX.bin, PREFIX.idx and PREFIX.manifest. Required.",
+         .field = cli::text(&O::output_prefix)},
         {.name = "force", .help = "Replace an existing output.", .field = cli::on(&O::force)},
         {.name = "no-manifest",
          .help = "Write no PREFIX.manifest.",
@@ -267,7 +266,9 @@ void copy_part(const Options& options, const Part& part, indexed::IndexedDataset
 int merge(Options& options, cli::Invocation& call) {
   options.input.insert(options.input.end(), call.parsed.operands.begin(),
                        call.parsed.operands.end());
-  if (options.input.empty()) throw cli::UsageError("--input is missing: DIR");
+  const cli::Needed needed[] = {{!options.input.empty(), "--input DIR"},
+                                {!options.output_prefix.empty(), "--output-prefix PREFIX"}};
+  cli::require_all(needed);
   const std::vector<std::string> prefixes = find_inputs(options, call.console);
   indexed::DType dtype = indexed::DType::int32;
   const std::vector<Part> parts = survey(options, prefixes, dtype, call.console);

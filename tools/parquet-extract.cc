@@ -48,9 +48,8 @@ cli::Group<Options> input_group() {
             .value = "NAME",
             .help = "A column to write; once for each. The first is the text: a string or a list "
                     "of strings, and its nulls are bad rows. The others go along with it as JSON. "
-                    "meta.url is a member of the struct meta.",
-            .field = cli::repeated(&O::columns),
-            .required = true}}};
+                    "meta.url is a member of the struct meta. Required.",
+            .field = cli::repeated(&O::columns)}}};
 }
 
 cli::Group<Options> output_group() {
@@ -136,7 +135,11 @@ class Parts {
   int64_t num_rows_ = 0;  // -1: not known
 };
 
-void check_options(const Options& options) {
+void check_options(const Options& options, bool any_file) {
+  if (options.columns.empty()) {
+    const cli::Needed needed[] = {{false, "--columns NAME"}, {any_file, "FILE"}};
+    cli::require_all(needed);
+  }
   for (size_t i = 0; i < options.columns.size(); ++i) {
     if (std::ranges::count(options.columns, options.columns[i]) > 1)
       throw cli::UsageError(
@@ -153,7 +156,7 @@ void check_options(const Options& options) {
 }
 
 int extract_rows(Options& options, cli::Invocation& call) {
-  check_options(options);
+  check_options(options, !options.input.empty() || !call.parsed.operands.empty());
   std::vector<std::string> paths = stream::inputs_of({.input = options.input}, call.parsed);
   if (std::ranges::find(paths, "-") != paths.end())
     throw cli::UsageError(

@@ -63,7 +63,7 @@ cli::Table<Options> flags() {
 
 int rewrite(const Options& options, cli::Invocation& call) {
   const std::vector<std::string>& words = options.samples.data_path;
-  if (words.empty()) throw cli::UsageError("--data-path is missing: PREFIX");
+  if (words.empty()) throw cli::UsageError("--data-path PREFIX is missing");
   dataset::RewriteOptions work{
       .output_prefix = options.rewrite,
       .sequences = options.level == "sequence",

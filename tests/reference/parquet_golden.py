@@ -3,7 +3,8 @@
 pyarrow reads from them.
 
     tests/reference/parquet_golden.py            writes tests/golden/columns
-Made with pyarrow 26.0.0 and datasets (versions in tests/golden/columns/versions.txt).
+Made with pyarrow 26.0.0 and datasets (versions in tests/golden/columns/versions.txt); write_odd's
+files with pyarrow 26.0.1.
 cases.tsv: file, flags of parquet-extract, file of the expected bytes; tab between them.
 """
 
@@ -98,6 +99,15 @@ def write_layouts():
     with ipc.new_file(HERE / "layouts.arrow", made.schema) as writer:
         writer.write_table(made)
     pq.write_table(made.select(["text", "view"]), HERE / "layouts.parquet")
+
+
+def write_odd():
+    """Columns in which a writer found no value, lists of them, and two members of one name."""
+    nothing = pa.table({"text": pa.nulls(2), "list": [[], [None]], "named": ["x", "y"]})
+    pq.write_table(nothing, HERE / "nothing.parquet")
+    member = pa.array([1])
+    pair = pa.StructArray.from_arrays([member, member], names=["k", "k"])
+    pq.write_table(pa.table({"text": ["x"], "pair": pair}), HERE / "twice.parquet")
 
 
 def main():
@@ -222,6 +232,7 @@ def main():
     pq.write_table(table.slice(0, 0), HERE / "empty.parquet")
     expect("empty.parquet", ["text"], table.slice(0, 0))
     write_layouts()
+    write_odd()
     (HERE / "cases.tsv").write_text("".join(CASES))
     (HERE / "versions.txt").write_text(
         f"pyarrow {pa.__version__}\ndatasets {datasets.__version__}\n"

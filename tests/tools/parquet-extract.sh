@@ -35,6 +35,12 @@ done
 run parquet-extract -c view layouts.parquet
 run parquet-extract -q -c text layouts.arrow
 rm layouts.*
+# Where a writer found no value it named no type: such rows are bad, as all nulls are.
+cp "$files"/nothing.parquet "$files"/twice.parquet .
+run parquet-extract -c text -c named --on-error skip nothing.parquet
+run parquet-extract -c list -c text --on-error skip nothing.parquet
+run parquet-extract -c text -c pair twice.parquet
+rm nothing.parquet twice.parquet
 run parquet-extract -c text.b in.bad
 run parquet-extract -c meta.urk "$files/zstd.parquet" 2>&1 | grep -o 'no column.*'
 mkdir in.folder
@@ -42,6 +48,7 @@ run parquet-extract -c text in.folder
 run parquet-extract -c text -c text in.bad
 run parquet-extract -c text -c n -0 in.bad
 run parquet-extract in.bad
+run parquet-extract
 run parquet-extract -c text </dev/null
 
 head -c 3000 "$files/zstd.parquet" >in.cut

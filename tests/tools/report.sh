@@ -35,6 +35,8 @@ run report -q a killed -o killed.html
 grep -o '<p>killed.*</p>' killed.html
 printf 'x\n\0\0' >killed/metrics.jsonl
 run report killed
+mkdir -p folder/metrics.jsonl
+run report folder
 
 # Outputs that are also inputs, under other names too; what they hold stays.
 ln a/metrics.jsonl a/hard && ln -s metrics.jsonl a/soft

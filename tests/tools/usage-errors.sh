@@ -28,5 +28,9 @@ for first in '--data-path a' '--valid-data-path a' '--data-args-path a' \
     [ "${first%% *}" = "${second%% *}" ] || run shuffle-index $first $second --seq-length 8
   done
 done
+# All that is missing is in one message.
 run shuffle-index --seq-length 8
+run shuffle-index
+run merge-datasets
+run megatron-to-hf
 left

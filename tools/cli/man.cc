@@ -10,19 +10,36 @@
 namespace cli {
 namespace {
 
-/// Escapes text for roff: backslashes, literal hyphens, and dots or quotes that would begin a
-/// request.
+/// What roff would show as another character: dashes and typographic quotes, which a shell does not
+/// take when an example is copied. Source: groff_char(7).
+std::string_view escape_of(char c) {
+  switch (c) {
+    case '\\':
+      return "\\e";
+    case '-':
+      return "\\-";
+    case '\'':
+      return "\\(aq";
+    case '`':
+      return "\\(ga";
+    case '^':
+      return "\\(ha";
+    case '~':
+      return "\\(ti";
+    default:
+      return {};
+  }
+}
+
+/// Escapes text for roff, a dot that would begin a request too.
 std::string escaped(std::string_view text) {
-  std::string out;
+  std::string out = text.starts_with('.') ? "\\&" : "";
   for (const char c : text) {
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else if ((c == '.' || c == '\'') && out.empty())
-      out += std::string("\\&") + c;
-    else
+    const std::string_view escape = escape_of(c);
+    if (escape.empty())
       out += c;
+    else
+      out += escape;
   }
   return out;
 }
@@ -120,8 +137,8 @@ class Page {
     std::ranges::transform(name, name.begin(), [](char c) {
       return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
     });
-    out_ +=
-        concat(".TH ", escaped(name), " ", section, " \"\" \"gristmill ", version_, "\"\n.nh\n");
+    out_ += concat(".TH ", escaped(name), " ", section, " \"\" \"gristmill ", version_,
+                   "\"\n.nh\n.if n .ad l\n");
   }
 
   void heading(std::string_view request, std::string_view text) {

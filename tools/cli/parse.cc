@@ -231,16 +231,14 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
 }
 
 void check_required(std::span<const Row> rows, const Parsed& parsed) {
-  std::vector<const Row*> missing;
+  std::vector<std::string> absent;
   for (const Row& row : rows) {
-    if (row.required && !parsed.given.contains(row.name)) missing.push_back(&row);
+    if (row.required && !parsed.given.contains(row.name))
+      absent.push_back(concat("--", row.name, " ", row.value));
   }
-  if (missing.empty()) return;
-  if (missing.size() == 1)
-    throw UsageError(concat("--", missing[0]->name, " is missing: ", missing[0]->value));
-  std::vector<std::string> flags;
-  for (const Row* row : missing) flags.push_back(concat("--", row->name, " ", row->value));
-  throw UsageError(concat("missing are ", join(flags, ", ")));
+  std::vector<Needed> needed;
+  for (const std::string& flag : absent) needed.push_back({.flag = flag.c_str()});
+  require_all(needed);
 }
 
 }  // namespace cli

@@ -190,7 +190,11 @@ Table<CommonOptions> hidden_table() {
 std::string read_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::system_error(errno, std::generic_category(), path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  try {
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  } catch (const std::system_error& error) {  // a folder, or a disk that fails
+    throw std::system_error(error.code(), path);
+  }
 }
 
 /// Prints the help that a switch asks for; false if none is given.

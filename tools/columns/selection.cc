@@ -58,6 +58,24 @@ const arrow::DataType* without_json(const arrow::DataType& type) {
   return nullptr;
 }
 
+/// Whether a row can be a text: strings, lists of them, and what a writer makes of a column in
+/// which it found no value.
+bool is_texts(const arrow::DataType& type) {
+  const arrow::DataType& items = is_list(type) ? *type.field(0)->type() : type;
+  return is_text(items) || items.id() == Type::NA;
+}
+
+/// The first name that two members of one struct have; null if there is none. JSON keeps one.
+const std::string* name_twice(const arrow::DataType& type) {
+  for (int i = 0; i < type.num_fields(); ++i) {
+    if (const std::string* found = name_twice(*type.field(i)->type())) return found;
+    for (int other = 0; type.id() == Type::STRUCT && other < i; ++other) {
+      if (type.field(other)->name() == type.field(i)->name()) return &type.field(i)->name();
+    }
+  }
+  return nullptr;
+}
+
 /// What `type` would have to be stored as to be read; null if its layout is one that is.
 const char* readable_layout(const arrow::DataType& type) {
   switch (type.id()) {
@@ -105,7 +123,7 @@ void add_names(std::span<const std::shared_ptr<arrow::Field>> fields, const std:
     if (field->type()->id() == Type::STRUCT && wanted.starts_with(name + "."))
       add_names(field->type()->fields(), name + ".", wanted, names);
     else
-      names.push_back(name);
+      names.push_back(cli::quote(name));
   }
 }
 
@@ -137,10 +155,11 @@ std::vector<Column> select_columns(const std::vector<std::string>& names,
     if (const char* layout = readable_layout(*type))
       throw ColumnError(cli::concat(place, " is ", type->ToString(),
                                     ": this layout is not read: store the column as ", layout));
-    const bool texts = is_text(*type) || (is_list(*type) && is_text(*type->field(0)->type()));
-    if (columns.empty() && !texts)
+    if (columns.empty() && !is_texts(*type))
       throw ColumnError(
           cli::concat(place, " is ", type->ToString(), ", expected a string or a list of strings"));
+    if (const std::string* twice = name_twice(*type))
+      throw ColumnError(cli::concat(place, ": two members are named ", cli::quote(*twice)));
     if (const arrow::DataType* bad = without_json(*type))
       throw ColumnError(
           cli::concat(place, " is ", type->ToString(), ": JSON has no form for ", bad->ToString()));

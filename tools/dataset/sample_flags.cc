@@ -77,19 +77,31 @@ indexed::Json tokenizer_of(const SampleFlags& flags) {
   return indexed::describe_tokenizer(tokenizer, release_of(flags.compat));
 }
 
-void set_paths(const SampleFlags& flags, indexed::TrainingDataOptions& options) {
-  const std::vector<std::string>* per_split[] = {&flags.train_data_path, &flags.valid_data_path,
-                                                 &flags.test_data_path};
+// All that no samples can be made without, in one message; and one way to name datasets at most.
+void check_needed(const SampleFlags& flags) {
   const bool any_split = !flags.train_data_path.empty() || !flags.valid_data_path.empty() ||
                          !flags.test_data_path.empty();
   const int ways = !flags.data_path.empty() + any_split + !flags.data_args_path.empty() +
                    !flags.per_split_data_args_path.empty();
-  if (ways == 0) throw cli::UsageError("--data-path is missing: [WEIGHT] PREFIX ...");
   if (ways > 1) {
     throw cli::UsageError(
         "only one of --data-path, --train-data-path and the like, --data-args-path and "
         "--per-split-data-args-path can be given");
   }
+  const bool counted = !flags.samples.empty();
+  const bool length = counted || flags.train_samples || flags.train_iters;
+  const bool batch = counted || flags.global_batch_size;
+  const cli::Needed needed[] = {
+      {ways == 1, "--data-path"},
+      {flags.seq_length != 0, "--seq-length"},
+      {length, "--train-samples (or --train-iters, or --samples)"},
+      {batch, length ? "--global-batch-size" : "--global-batch-size (not with --samples)"}};
+  cli::require_all(needed);
+}
+
+void set_paths(const SampleFlags& flags, indexed::TrainingDataOptions& options) {
+  const std::vector<std::string>* per_split[] = {&flags.train_data_path, &flags.valid_data_path,
+                                                 &flags.test_data_path};
   options.data_path = flags.data_path;
   if (!flags.data_args_path.empty())
     options.data_path = indexed::read_blend_words(flags.data_args_path);
@@ -113,14 +125,9 @@ void set_sizes(const SampleFlags& flags, indexed::TrainingDataOptions& options) 
     options.num_samples = parse_samples(flags.samples);
     return;
   }
-  if (!flags.train_samples && !flags.train_iters) {
-    throw cli::UsageError(
-        "--train-samples is missing (or --train-iters with --global-batch-size, or --samples)");
-  }
   if (flags.train_samples && flags.train_iters) {
     throw cli::UsageError("--train-samples and --train-iters cannot both be given");
   }
-  if (!flags.global_batch_size) throw cli::UsageError("--global-batch-size is missing: N");
   const std::array<int64_t, 3> sizes =
       indexed::requested_samples({.train_samples = flags.train_samples,
                                   .train_iters = flags.train_iters.value_or(0),
@@ -297,10 +304,10 @@ std::string tree_of(const SampleFlags& flags) {
 }
 
 indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
+  check_needed(flags);
   indexed::TrainingDataOptions options;
   set_paths(flags, options);
   set_sizes(flags, options);
-  if (flags.seq_length == 0) throw cli::UsageError("--seq-length is missing: N");
   options.seq_length = flags.seq_length;
   options.seed = flags.seed;
   options.extra_token = !flags.no_extra_token;

@@ -27,8 +27,9 @@ bool stands_alone(UChar32 c) {
 
 class CharacterTable {
  public:
-  /// What a character is: not in a word, a part of a word, or a word of its own.
-  enum class Kind : uint8_t { none, part, alone };
+  /// What a character is: not in a word, a part of a word, a word of its own, or nothing that is
+  /// seen.
+  enum class Kind : uint8_t { none, part, alone, unseen };
   struct Entry {
     UChar32 lower;
     Kind kind;
@@ -52,6 +53,8 @@ class CharacterTable {
 
   static Entry look_up(UChar32 c) {
     constexpr uint32_t kWordMask = U_GC_L_MASK | U_GC_N_MASK | U_GC_M_MASK;
+    constexpr UChar32 kZeroWidthSpace = 0x200B;
+    if (u_charType(c) == U_FORMAT_CHAR && c != kZeroWidthSpace) return {c, Kind::unseen};
     const bool in_word = (U_GET_GC_MASK(c) & kWordMask) != 0 || c == '_';
     return {lower_of(c), !in_word ? Kind::none : stands_alone(c) ? Kind::alone : Kind::part};
   }
@@ -80,6 +83,7 @@ void Shingler::add(std::string_view text, const Sink& sink) {
       U8_NEXT_UNSAFE(bytes, at, character);  // texts were checked when they were read
     }
     const CharacterTable::Entry entry = table.of(character);
+    if (entry.kind == CharacterTable::Kind::unseen) continue;
     if (entry.kind != CharacterTable::Kind::part) end_word(sink);
     if (entry.kind == CharacterTable::Kind::none) continue;
     word_ = in_word_ ? word_ : kWordSeed;

@@ -2,7 +2,8 @@
 // Room: tools/dedup. Words of a text, and hashes of its n-grams of words ("shingles"), by which
 // near duplicates are found. A word is a run of letters, digits, marks and underscores, in lower
 // case; in scripts without spaces between words (Han, kana, Thai, Lao, Khmer, Myanmar) each
-// character is a word. Punctuation, case and white space do not count.
+// character is a word. Punctuation, case and white space do not count; format characters, such as
+// the soft hyphen and joiners, are not seen at all.
 #pragma once
 
 #include <cstdint>

@@ -26,9 +26,11 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 std::string read_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::system_error(errno, std::generic_category(), path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw std::system_error(EIO, std::generic_category(), path);
-  return text;
+  try {
+    return {std::istreambuf_iterator<char>(file), {}};
+  } catch (const std::system_error& error) {  // a folder, or a disk that fails
+    throw std::system_error(error.code(), path);
+  }
 }
 
 // "key = value" lines; section titles and comments are passed over.

@@ -454,11 +454,6 @@ void check_tokenizer_options(const TokenizerOptions& options) {
   if (!options.merge_file.empty() && options.vocab_file.empty()) {
     throw cli::UsageError("--merge-file needs --vocab-file");
   }
-  if (options.model.empty() && options.vocab_file.empty()) {
-    throw cli::UsageError(
-        "no tokenizer: expected --vocab-file and --merge-file, or --tokenizer-model with "
-        "tokenizer.json");
-  }
   if (!options.model.empty() && !options.merge_file.empty()) {
     throw cli::UsageError("--tokenizer-model and --merge-file name two tokenizers");
   }

@@ -7,6 +7,8 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <span>
 
 #include "tools/cli/fields.h"
 #include "tools/cli/parse.h"
@@ -59,14 +61,20 @@ bool Derivation::changed(std::string_view name) const {
 void Derivation::missing() const {
   const bool length = config.train_iters || config.train_samples || config.train_tokens;
   const bool data = own_paths_given(config) || one_path_given(config) || config.dry_run;
-  const cli::Needed needed[] = {{config.num_layers.has_value(), "--num-layers"},
-                                {config.hidden_size.has_value(), "--hidden-size"},
-                                {config.num_attention_heads.has_value(), "--num-attention-heads"},
-                                {config.seq_length != 0, "--seq-length"},
-                                {config.micro_batch_size != 0, "--micro-batch-size"},
-                                {length, "--train-iters (or --train-samples, or --train-tokens)"},
-                                {config.lr.has_value() || config.skip_train, "--lr"},
-                                {data, "--data-path"}};
+  const bool tokenizer = !(config.vocab_file + config.merge_file + config.tokenizer_model).empty();
+  const cli::Needed needed[] = {
+      {config.num_layers.has_value(), "--num-layers"},
+      {config.hidden_size.has_value(), "--hidden-size"},
+      {config.num_attention_heads.has_value(), "--num-attention-heads"},
+      {config.seq_length != 0, "--seq-length"},
+      {config.micro_batch_size != 0, "--micro-batch-size"},
+      {length, "--train-iters (or --train-samples, or --train-tokens)"},
+      {config.lr.has_value() || config.skip_train, "--lr"},
+      {data, "--data-path"},
+      {tokenizer || config.vocab_size, "--vocab-file (or --tokenizer-model, or --vocab-size)"}};
+  // The vocabulary is find_vocabulary()'s to ask for: alone, it is not missed here.
+  const auto others = std::span(needed).first(std::size(needed) - 1);
+  if (std::ranges::all_of(others, &cli::Needed::there)) return;
   cli::require_all(needed);
 }
 

@@ -181,6 +181,22 @@ json scalar(const YAML::Node& node) {
   }
 }
 
+// Whether a document begins after another: YAML::Load reads the first alone, and YAML::LoadAll
+// does not end on some damaged texts.
+// Source: YAML 1.2.2, 9.1: a line that opens with --- is in no value.
+bool has_several_documents(std::string_view text) {
+  bool begun = false;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const bool marks = line.starts_with("---") && line.find_first_not_of(" \t\r", 3) != 3;
+    if (marks && begun) return true;
+    const size_t first = line.find_first_not_of(" \t\r");
+    begun |= first != line.npos && line[first] != '#' && line[0] != '%';
+  }
+  return false;
+}
+
 // Writes a file's aliases out, up to a bound: a few of them, inside one another, stand for more
 // than any memory holds, and one inside itself for ever more.
 class Expansion {
@@ -195,7 +211,7 @@ class Expansion {
       fail(node, concat("with its aliases written out it has more than ",
                         cli::with_commas(int64_t{kMost}), " values and bytes"));
     left_ -= cost;
-    if (node.IsScalar()) return scalar(node);
+    if (node.IsScalar()) return text(node, scalar(node));
     if (node.IsSequence()) {
       json list = json::array();
       for (const YAML::Node& item : node) list.push_back(value(item, depth + 1));
@@ -203,8 +219,10 @@ class Expansion {
     }
     if (!node.IsMap()) return nullptr;
     json map = json::object();
-    for (const auto& member : node)
-      map[member.first.as<std::string>()] = value(member.second, depth + 1);
+    for (const auto& member : node) {
+      const json key = text(member.first, member.first.as<std::string>());
+      map[key.get_ref<const std::string&>()] = value(member.second, depth + 1);
+    }
     return map;
   }
 
@@ -214,6 +232,16 @@ class Expansion {
 
   [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
     throw UsageError(concat(path_, ":", node.Mark().line + 1, ": ", why));
+  }
+
+  // `value`, which is `node`'s, if JSON can hold it: yaml-cpp does not look at what it reads.
+  json text(const YAML::Node& node, json value) const {
+    try {
+      static_cast<void>(value.dump());
+    } catch (const json::exception&) {
+      fail(node, concat(cli::quote(node.Scalar()), " is not UTF-8"));
+    }
+    return value;
   }
 
   std::string path_;
@@ -268,6 +296,8 @@ class NeoxReader {
 
   void load(const std::string& path, const std::string& text) {
     try {
+      if (has_several_documents(text))
+        throw UsageError(concat(path, ": several documents, divided by ---: expected one"));
       const YAML::Node root = YAML::Load(text);
       if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
       Expansion expansion(path, text.size());

@@ -121,7 +121,7 @@ TEST(ParseArguments, AllMissingFlagsAreNamedAtOnce) {
   for (Row& row : reading.rows) row.required = row.required || row.name == "dtype";
   EXPECT_THAT(
       [&] { check_required(reading.rows, reading.parsed); },
-      testing::ThrowsMessage<UsageError>("missing are --output-prefix PREFIX, --dtype TYPE"));
+      testing::ThrowsMessage<UsageError>("--output-prefix PREFIX and --dtype TYPE are missing"));
 }
 
 TEST(ParseArguments, SomeFlagsAddUpUseByUse) {

@@ -70,14 +70,14 @@ TEST(ManPage, Notation) {
   const std::string page = man_page(
       "# sample-tool(1)\n<!-- a comment -->\n## NAME\n\nsample-tool - does *nothing*\nat "
       "**all**\n\n"
-      "## OPTIONS\n\n{{OPTIONS}}\n## EXAMPLES\n\n```sh\n$ a \\\n.b\n```\n- one `x-y`\n- "
+      "## OPTIONS\n\n{{OPTIONS}}\n## EXAMPLES\n\n```sh\n$ a \\\n.b 'c' ~ ^ `\n```\n- one `x-y`\n- "
       "two\n\nterm\n: what\n",
       "**--flag** *N*\n: Help.\n\n", "9.9");
   EXPECT_EQ(page,
-            ".TH SAMPLE\\-TOOL 1 \"\" \"gristmill 9.9\"\n.nh\n.SH NAME\n.PP\n"
+            ".TH SAMPLE\\-TOOL 1 \"\" \"gristmill 9.9\"\n.nh\n.if n .ad l\n.SH NAME\n.PP\n"
             "sample\\-tool \\- does \\fInothing\\fR at \\fBall\\fR\n.SH OPTIONS\n.TP\n"
             "\\fB\\-\\-flag\\fR \\fIN\\fR\nHelp.\n.SH EXAMPLES\n.PP\n.RS 4\n.nf\n$ a "
-            "\\e\n\\&.b\n.fi\n.RE\n"
+            "\\e\n\\&.b \\(aqc\\(aq \\(ti \\(ha \\(ga\n.fi\n.RE\n"
             ".IP \\(bu 2\none \\fBx\\-y\\fR\n.IP \\(bu 2\ntwo\n.TP\nterm\nwhat\n");
 }
 

@@ -54,7 +54,7 @@ TEST(Run, StatusAndMessages) {
   const Outcome wrong = run_with({"--prefx", "x"}, +fine, kProgram);
   EXPECT_EQ(wrong.status, 2);
   EXPECT_EQ(wrong.err, "sample-tool: unknown option --prefx: did you mean --prefix\n");
-  EXPECT_EQ(run_with({}, +fine, kProgram).err, "sample-tool: --output-prefix is missing: PREFIX\n");
+  EXPECT_EQ(run_with({}, +fine, kProgram).err, "sample-tool: --output-prefix PREFIX is missing\n");
   EXPECT_EQ(run_with({"--prefix", "x", "y"}, +fine, kProgram).err,
             "sample-tool: unexpected argument \"y\"\n");
   const auto refused = [](Sample&, Invocation&) -> int {

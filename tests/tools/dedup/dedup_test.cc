@@ -54,6 +54,15 @@ TEST(Shingles, OnlyWordsCount) {
   EXPECT_THAT(shingles_of("हिन्दी में"), SizeIs(2)) << "marks belong to their word";
 }
 
+// Soft hyphens, joiners, marks of direction and a byte order mark are not seen by a reader.
+TEST(Shingles, FormatCharactersAreNotSeen) {
+  EXPECT_EQ(shingles_of("hy\u00adphen\u00adated \ufeffwords\u200e"),
+            shingles_of("hyphenated words"));
+  EXPECT_EQ(shingles_of("می\u200cخواهم"), shingles_of("میخواهم"));
+  EXPECT_EQ(shingles_of("两\u2060岁"), shingles_of("两岁"));
+  EXPECT_EQ(shingles_of("two\u200bwords"), shingles_of("two words")) << "a space of no width";
+}
+
 // What Python's str.lower makes of capitals: "ΟΔΟΣ" and "ὈΔΥΣΣΕΎΣ" end in the final sigma.
 TEST(Shingles, CapitalsEqualTheirGreekText) {
   EXPECT_EQ(shingles_of("ΟΔΟΣ ΣΑΣ"), shingles_of("οδος σας"));

@@ -188,6 +188,7 @@ TEST(Derive, AccumulationOfDeepspeedCountsDataParallelRanks) {
 TEST(Derive, RefusesWhatCannotBeHonoured) {
   const auto with = [](auto change) {
     TrainConfig config = small_config();
+    config.vocab_size = 256;
     change(config);
     return error_of(config);
   };

@@ -12,6 +12,7 @@ namespace {
 template <class Change>
 std::string without(Change change) {
   TrainConfig config = small_config();
+  config.vocab_size = 256;
   change(config);
   return error_of(config);
 }
@@ -27,10 +28,15 @@ TEST(MissingFlags, AreAllInOneMessage) {
               c.lr.reset();
             }),
             "--seq-length and --lr are missing");
+  EXPECT_EQ(without([](TrainConfig& c) {
+              c.lr.reset();
+              c.vocab_size.reset();
+            }),
+            "--lr and --vocab-file (or --tokenizer-model, or --vocab-size) are missing");
   EXPECT_EQ(error_of({}),
             "--num-layers, --hidden-size, --num-attention-heads, --seq-length, --micro-batch-size, "
-            "--train-iters (or --train-samples, or --train-tokens), --lr and --data-path are "
-            "missing");
+            "--train-iters (or --train-samples, or --train-tokens), --lr, --data-path and "
+            "--vocab-file (or --tokenizer-model, or --vocab-size) are missing");
 }
 
 TEST(MissingFlags, AreThoseThatTheRunNeeds) {
@@ -44,6 +50,8 @@ TEST(MissingFlags, AreThoseThatTheRunNeeds) {
     c.dry_run = true;
   };
   EXPECT_EQ(without(no_data), "");
+  // The checkpoint may name the tokenizer: find_vocabulary() knows, and asks for it.
+  EXPECT_EQ(without([](TrainConfig& c) { c.vocab_size.reset(); }), "");
 }
 
 }  // namespace

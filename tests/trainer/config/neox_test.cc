@@ -234,6 +234,14 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
       {R"("unknown": [1)", "b.yml:1: illegal flow end"}};
   for (const auto& [more, wanted] : cases) EXPECT_THAT(with(more).error, HasSubstr(wanted)) << more;
   EXPECT_EQ(read({"[1, 2]"}).error, "a.yml: expected keys with values");
+  EXPECT_EQ(read({""}).error, "a.yml: expected keys with values");
+  EXPECT_EQ(read({"num-layers: 2\n---\nnum-layers: 3\n"}).error,
+            "a.yml: several documents, divided by ---: expected one");
+  EXPECT_EQ(read({"%YAML 1.2\n--- # only one\n[1]\n...\n"}).error,
+            "a.yml: expected keys with values");
+  EXPECT_EQ(read({"- ---x\n----\n"}).error, "a.yml: expected keys with values");
+  EXPECT_EQ(read({"# first\nmlp-type: \"a\xff\"\n"}).error, "a.yml:2: \"a\\xff\" is not UTF-8");
+  EXPECT_EQ(read({"optimizer:\n  \"\xff\": 1\n"}).error, "a.yml:2: \"\\xff\" is not UTF-8");
   const std::string sgd = std::string(kModel).replace(std::string(kModel).find("Adam"), 4, "sm3");
   EXPECT_EQ(read({sgd}).error, "a.yml: optimizer \"sm3\": permitted is Adam");
 }
