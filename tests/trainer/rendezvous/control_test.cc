@@ -460,6 +460,30 @@ TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
 }
 
 // Two that were given rank 0: the second one's port or address is not the first's.
+// Also where rank 0's connection closes after it, while this process still ends.
+TEST_F(ControlTest, AVerdictEndsAProcessOnce) {
+  expect_verdict_ = true;
+  std::atomic<int> ends[2] = {};
+  const std::vector<Told> told = run(
+      2,
+      [&](ControlOptions& o) {
+        o.end_process = [&ends, end = o.end_process, rank = o.claim.rank](int status) {
+          ++ends[rank];
+          end(status);
+        };
+      },
+      [&](Control& c) {
+        if (c.rank() == 0) return c.report_failure("broken", false);
+        for (int looks = 0; looks < 6000 && ends[1] == 0; ++looks)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ends[rank], 1) << rank;
+    EXPECT_EQ(told[static_cast<size_t>(rank)].status, 1) << rank;
+  }
+}
+
 TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
   const int port = tests::own_ports() + 40;
   const std::vector<Told> told = run(
