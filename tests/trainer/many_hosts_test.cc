@@ -303,11 +303,8 @@ TEST_F(OwnFoldersTest, AHostThatBeginsFromAnotherCheckpointIsNamedOnBoth) {
       "lead all hosts to one checkpoint");
   EXPECT_THAT(read("out.0"), Not(HasSubstr("iteration        5/")));
   // One of the same step, but of another run.
-  ASSERT_EQ(run({"--device", "cpu", "--seed", "7", "--micro-batch-size", "2", "--save", "b/save",
-                 "--exit-interval", "4"})
-                .status,
-            75)
-      << read("err");
+  ASSERT_NE(run(plain({"--seed", "7", "--save", "b/save", "--exit-interval", "4"})).status, 0);
+  ASSERT_TRUE(std::filesystem::exists(folder_ + "/b/save/iter_0000004")) << read("err");
   EXPECT_THAT(run_apart(saving({})), testing::Each(1)) << read("err.0") << read("b/err.1");
   expect_said(
       "save: this rank begins from step 4, rank 0 (ahost, cpu) from other weights of that step: "
@@ -316,20 +313,18 @@ TEST_F(OwnFoldersTest, AHostThatBeginsFromAnotherCheckpointIsNamedOnBoth) {
 
 // A host whose rank 0 is elsewhere does not end with an error and without a word.
 TEST_F(OwnFoldersTest, WhyTheLastCheckpointWasNotWrittenIsSaidOnBothHosts) {
-  const auto full = [&](const char* name) {
-    return Variables{{"LD_PRELOAD", FAULT_SHIM},
-                     {"FAULT_HOST", name},
-                     {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
-                     {"FAULT_FROM", "/.iter_0000012"},
-                     {"FAULT_RANK", "0"},
-                     {"FAULT_AT", "1"},
-                     {"FAULT_ERRNO", std::to_string(ENOSPC)}};
-  };
-  const Hosts hosts = {start_host(0, saving({}), full("ahost")),
-                       start_host(1, saving({}), full("bhost"))};
+  const Hosts hosts = {
+      start_host(0, saving({}),
+                 {{"LD_PRELOAD", FAULT_SHIM},
+                  {"FAULT_HOST", "ahost"},
+                  {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
+                  {"FAULT_FROM", "/.iter_0000012"},
+                  {"FAULT_AT", "1"},
+                  {"FAULT_ERRNO", std::to_string(ENOSPC)}}),
+      start_host(1, saving({}), {{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_HOST", "bhost"}})};
   EXPECT_THAT(wait_hosts(hosts), testing::Each(1)) << both();
   const std::string why =
-      "trainer: rank 0 (ahost, cpu): save/.iter_0000012.tmp: No space left on device: the "
+      "trainer: rank 0 (ahost, cpu): save/.iter_0000012.tmp: no space left on device: the "
       "checkpoint of step 12 was not written\n";
   EXPECT_THAT(read("err.0"), HasSubstr(why));
   EXPECT_THAT(read("err.1"), HasSubstr(why));

@@ -187,7 +187,7 @@ TEST_F(ManyTest, OneProcessNamesWhatHasNoEffect) {
   EXPECT_EQ(told(run(words).err), 1);
   // A launcher of this program has said it, whatever started that.
   const Words good = plain({"--use-flash-attn", "--nproc-per-node", "2", "--micro-batch-size", "1",
-                            "--train-iters", "1"});
+                            "--train-iters", "4"});
   const Ended ended = run(good);
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(told(ended.err), 1) << ended.err;

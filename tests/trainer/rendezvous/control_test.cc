@@ -416,6 +416,21 @@ TEST_F(ControlTest, TheFirstStepMayTakeLongerThanAHang) {
   }
 }
 
+// Ranks that wait for a connection at a start know more than who only sees that nothing moves, and
+// wait as long as that.
+TEST_F(ControlTest, WhoGivesUpAtAStartIsHeardFirst) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      2, [](ControlOptions& o) { o.hang_timeout = o.start_timeout = std::chrono::seconds(2); },
+      [&](Control& c) {
+        c.rank_status().enter(Phase::load, 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2700));
+        c.report_failure("no connection within 2 s", false);
+      });
+  EXPECT_THAT(told[0].printed, HasSubstr("no connection within 2 s"));
+  EXPECT_EQ(told[1].status, 1);
+}
+
 // The first report is from a rank that lost its peer; the more specific one follows and wins.
 TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
   expect_verdict_ = true;
@@ -460,6 +475,38 @@ TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
 }
 
 // Two that were given rank 0: the second one's port or address is not the first's.
+// Rank 1 fails so soon that rank 0 finds the verdict beside the roster, and nothing after it.
+TEST_F(ControlTest, AVerdictThatComesWithTheRosterIsHeard) {
+  expect_verdict_ = true;
+  const int port = tests::own_ports() + 48;
+  std::vector<Told> told;
+  std::thread zero([&] {
+    told = run(
+        2,
+        [&](ControlOptions& o) {
+          o.launch.address = "127.0.0.1";
+          o.launch.port = port;
+          o.launch.exact_port = true;
+          o.launch.secret = kSecret;
+          o.meeting_file.clear();
+          if (o.claim.rank == 1) o.claim.rank = -1;
+        },
+        [](Control&) {});
+  });
+  std::optional<Comer> one;
+  for (int looks = 0; looks < 500 && !(one && one->connected()); ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    one.emplace(port);
+  }
+  one->say_hello();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0's own claim has come.
+  one->claim(options(1, 2).claim);
+  one->say(FrameKind::failed, Packer().number(0).number(2).text("a wrong flag").take());
+  zero.join();
+  EXPECT_EQ(told[0].printed, "rank 1 (here, cpu): a wrong flag");
+  EXPECT_EQ(told[0].status, 2);
+}
+
 // Also where rank 0's connection closes after it, while this process still ends.
 TEST_F(ControlTest, AVerdictEndsAProcessOnce) {
   expect_verdict_ = true;
