@@ -412,10 +412,8 @@ TEST(TrainingData, ABlendThatTakesMoreOfADatasetThanThereIsIsRefused) {
     builder.add_document(std::vector<int32_t>(static_cast<size_t>(8 * samples + 1), 7));
     builder.finish();
   }
-  TrainingDataOptions options{.split = "100,0,0",
-                              .seq_length = 8,
-                              .num_samples = {{20, 0, 0}},
-                              .surplus = -0.6};
+  TrainingDataOptions options{
+      .split = "100,0,0", .seq_length = 8, .num_samples = {{20, 0, 0}}, .surplus = -0.6};
   for (const bool first : {true, false}) {
     options.data_path = {"0.5", folder / (first ? "short" : "long"), "0.5",
                          folder / (first ? "long" : "short")};

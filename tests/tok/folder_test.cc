@@ -408,8 +408,7 @@ TEST(FolderIdsTest, AreThePositionsInAListOfPieces) {
   };
   const tok::FolderIds unigram = ids_of("tokenizer.json", R"({"model": {"type": "Unigram",
       "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0], 7, ["a", -1.5]]}})");
-  const tok::FolderIds pieces =
-      ids_of("tokenizer.model", read_golden("sentencepiece/llama.model"));
+  const tok::FolderIds pieces = ids_of("tokenizer.model", read_golden("sentencepiece/llama.model"));
   for (const tok::FolderIds& ids : {unigram, pieces}) {
     EXPECT_EQ(ids.pad, 0);
     EXPECT_EQ(ids.bos, 1);

@@ -212,6 +212,23 @@ TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
   EXPECT_EQ(ended[1].err, "");
 }
 
+// What describes a host is not compared between hosts.
+TEST_F(ManyTest, HostsMayDifferInWhatDescribesThem) {
+  const auto host = [&](const char* node, const char* address, const char* threads) {
+    const std::string secret = std::string("secret.") + node;
+    std::ofstream(folder_ + "/" + secret) << "0123456789abcdef0123456789abcdef\n";
+    chmod((folder_ + "/" + secret).c_str(), 0600);
+    suffix_ = std::string(".") + node;
+    return start(plain({"--nnodes", "2", "--node-rank", node, "--master-addr", address,
+                        "--master-port", std::to_string(port() + 80), "--nproc-per-node", "1",
+                        "--cpu-threads", threads, "--job-secret-file", secret}));
+  };
+  const pid_t first = host("0", "127.0.0.1", "1"), second = host("1", "localhost", "2");
+  EXPECT_EQ(wait(first).status, 0) << read("err.0");
+  EXPECT_EQ(wait(second).status, 0) << read("err.1");
+  suffix_.clear();
+}
+
 TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   const Words two = plain({"--tensor-model-parallel-size", "2"});
   // For ranks that do not come.

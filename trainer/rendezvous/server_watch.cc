@@ -220,7 +220,8 @@ void Server::watch_ranks(Clock::time_point now) {
   if (stuck < 0) return;
   Clock::duration limit = options_.hang_timeout;
   limit = std::max<Clock::duration>(limit, 4 * longest_pause_);
-  if (!stepped_ || saving) limit = std::max<Clock::duration>(limit, options_.start_timeout + kReport);
+  if (!stepped_ || saving)
+    limit = std::max<Clock::duration>(limit, options_.start_timeout + kReport);
   if (now - last_progress_ > limit)
     judge(place(stuck) + ": nothing has moved for " + seconds(now - last_progress_) +
               (all_wait ? ", every rank waits in a collective: this one is behind the others"

@@ -44,11 +44,10 @@ void expect_one_beginning(const Start& start, const TrainConfig& config, Job& jo
   if (own == first) return;
   const std::string name = job.writer_place().name(0);
   const bool loads = !config.load.empty(), other = from(own) != from(first);
-  throw std::runtime_error(concat(loads ? config.load : config.pretrained_checkpoint,
-                                  ": this rank begins ", from(own), ", ", name, " ",
-                                  other ? from(first) : "from other weights of that step", ": --",
-                                  loads ? "load" : "pretrained-checkpoint",
-                                  " must lead all hosts to one checkpoint"));
+  throw std::runtime_error(
+      concat(loads ? config.load : config.pretrained_checkpoint, ": this rank begins ", from(own),
+             ", ", name, " ", other ? from(first) : "from other weights of that step", ": --",
+             loads ? "load" : "pretrained-checkpoint", " must lead all hosts to one checkpoint"));
 }
 
 void expect_one_folder(const TrainConfig& config, Job& job) {
