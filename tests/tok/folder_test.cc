@@ -397,8 +397,8 @@ TEST(FolderRefusalTest, NoTokenIsNamedAndNoneIsUsual) {
   EXPECT_FALSE(ids.names_eos);
 }
 
-// The ids of tokenizers that are not followed: a unigram model's are the positions of its pairs, and
-// those of a .model the positions of its pieces.
+// The ids of tokenizers that are not followed: a unigram model's are the positions of its pairs,
+// and those of a .model the positions of its pieces.
 TEST(FolderIdsTest, AreThePositionsInAListOfPieces) {
   const std::string names =
       R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>",)"

@@ -130,6 +130,8 @@ TEST_F(ManyHostsTest, AHostThatDoesNotComeBackIsNamedWithinTheBound) {
                   AllOf(HasSubstr("trainer: node 1 of 2: restart 1 of 9 with 2 ranks\n"),
                         HasSubstr("rank 0 is not back: waiting for it, at most 7 s: 127.0.0.1"),
                         ContainsRegex("rank 2 \\([^)]*\\): rank 0 was not found within 7 s")));
+    const std::string text = read("err." + std::to_string(other)), waits = "not back: waiting";
+    EXPECT_EQ(text.find(waits), text.rfind(waits)) << "said more than once: " << text;
     EXPECT_EQ(orphans(), 0);
   }
 }

@@ -163,8 +163,8 @@ TEST_F(ManyTest, EachLauncherIsKnownAndOnlyRankZeroSpeaks) {
   }
 }
 
-// What has no effect is named once: by rank 0 where a launcher starts the ranks, else by the process
-// that starts them.
+// What has no effect is named once: by rank 0 where a launcher starts the ranks, else by the
+// process that starts them.
 TEST_F(ManyTest, OneProcessNamesWhatHasNoEffect) {
   const std::string note = "--use-flash-attn: accepted, no effect here";
   const auto told = [&](const std::string& text) {

@@ -160,11 +160,11 @@ class CheckpointRoot {
   int lock_ = -1;
 };
 
-/// A new file in the root folder, whose name was never there before: hosts that see it have the same
-/// folder. The destructor removes it; after a SIGKILL the next save does.
+/// A new file in the root folder, whose name was never there before: hosts that see it have the
+/// same folder. The destructor removes it; after a SIGKILL the next save does.
 class FolderMark {
  public:
-  /// `word`: for the name, never given before. Errors: std::system_error, so where the disk is full.
+  /// `word`: for the name, never given before. Errors: std::system_error, as for a full disk.
   FolderMark(const std::string& root, const std::string& word);
   ~FolderMark();
   FolderMark(const FolderMark&) = delete;
@@ -176,8 +176,8 @@ class FolderMark {
   std::unique_ptr<indexed::OutputFile> file_;
 };
 
-/// Whether another host's mark of that name is in `root` here. Looks again for `patience`: a network
-/// file system may show a new file late.
+/// Whether another host's mark of that name is in `root` here. Looks again for `patience`: a
+/// network file system may show a new file late.
 bool sees_mark(const std::string& root, const std::string& name,
                std::chrono::milliseconds patience);
 

@@ -15,8 +15,8 @@ namespace {
 
 /// How long a connection may take to prove that it knows the secret, and then to send its claim.
 constexpr std::chrono::seconds kStrangerPatience{3}, kClaimPatience{10};
-/// A rank that waits in vain at a start gives up after the same time as this one, and says for whom:
-/// its report comes first.
+/// A rank that waits in vain at a start gives up after the same time as this one, and says for
+/// whom: its report comes first.
 constexpr std::chrono::seconds kReport{5};
 
 std::string seconds(Clock::duration d) {

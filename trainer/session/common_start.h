@@ -17,8 +17,8 @@ namespace trainer {
 void expect_one_beginning(const Start& start, const TrainConfig& config, Job& job);
 
 /// Every rank calls it once rank 0 holds --save. With several hosts rank 0 leaves a file there for
-/// the others to see; where its disk refuses that, nothing is checked. Errors: std::runtime_error on
-/// a rank of a host whose folder is another one, after some seconds.
+/// the others to see; where its disk refuses that, nothing is checked. Errors: std::runtime_error
+/// on a rank of a host whose folder is another one, after some seconds.
 void expect_one_folder(const TrainConfig& config, Job& job);
 
 }  // namespace trainer

@@ -179,6 +179,22 @@ TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
   EXPECT_FALSE(told[1].told);
 }
 
+TEST_F(ControlTest, WhyNothingIsReachedAtRankZerosAddressIsSaid) {
+  const int port = tests::own_ports() + 52;
+  const std::vector<Told> told = run(
+      2,
+      [&](ControlOptions& o) {
+        o.launch.address = "127.0.0.1";
+        o.launch.port = port;
+        o.launch.exact_port = true;
+        o.meeting_file.clear();
+        o.timeout = o.host_timeout = std::chrono::seconds(1);
+        o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[1].error, HasSubstr("127.0.0.1 port " + std::to_string(port) + ": "));
+}
+
 // Where ranks do not come, the error says what is wrong with an address.
 TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
   const auto refusals = [&](const std::string& address) {
