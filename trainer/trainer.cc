@@ -30,6 +30,7 @@
 #include "trainer/session/assembly.h"
 #include "trainer/session/auto_layout.h"
 #include "trainer/session/checkpoint_args.h"
+#include "trainer/session/common_start.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/dry_run.h"
 #include "trainer/session/foreign.h"
@@ -237,6 +238,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     if (memory && job.launch().restarts == 0)
       call.console.note("in memory: " + in_memory_note(config, spec, options, hosts));
     Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
+    expect_one_beginning(start, config, job);
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }
@@ -266,6 +268,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                       std::move(start));
     if (job.speaks()) save_config(config, goes_on, call.console);
     job.barrier();  // rank 0 holds the folder of checkpoints, and all have loaded.
+    expect_one_folder(config, job);
     borrowed.release();
     return job.guard([&] { return loop.run(); });
   });

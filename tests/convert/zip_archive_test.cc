@@ -164,6 +164,22 @@ TEST(ZipArchive, AnExtraFieldEndsWhereTheDirectorySays) {
   }
 }
 
+// Long extra fields and comments are bytes of the file, which it may have: a member costs what it
+// makes.
+TEST(ZipArchive, LongExtraFieldsCostNothing) {
+  std::vector<Entry> entries;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "m" + std::to_string(i);
+    entries.push_back({.name = name,
+                       .bytes = "x",
+                       .after = extra_field(0x5455, std::string(60000, 'e')),
+                       .comment = std::string(60000, 'c')});
+    expected.push_back(name + "=x");
+  }
+  EXPECT_EQ(read(make(entries).bytes), expected);
+}
+
 TEST(ZipArchive, NamesHaveAtMost4096Bytes) {
   const std::string name(4096, 'n');
   EXPECT_THAT(read(make({{.name = name, .bytes = "x"}}).bytes), ElementsAre(name + "=x"));

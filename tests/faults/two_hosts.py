@@ -389,7 +389,26 @@ def ipv6(hosts, reference):
 @case("--save is a folder of each host's own")
 def save_not_shared(hosts, _):
     both(hosts, shared=False)
-    return ended(hosts, r"--save", r"--save")
+    begin = time.monotonic()
+    statuses, right = ended(
+        hosts, r"--save must be one", r"--save must be one", statuses=((1, 1),)
+    )
+    return statuses, right and time.monotonic() - begin < 60 and not hosts.read(0, "out").count(
+        "iteration        1/"
+    )
+
+
+@case("the second host comes back without the folder that both shared")
+def save_not_mounted(hosts, _):
+    for side in (0, 1):
+        hosts.start(side, "--exit-interval", "10")
+    first = hosts.wait()
+    hosts.start(0)
+    hosts.start(1, shared=False)
+    statuses, right = ended(
+        hosts, r"--load must lead all", r"--load must lead all", statuses=((1, 1),)
+    )
+    return first + statuses, right and first == [75, 75]
 
 
 @case("the dataset is missing on the second host")

@@ -404,6 +404,27 @@ TEST(TrainingData, ADatasetWithoutAWholeSampleIsNamed) {
                   "b.idx: gives no whole sample of 8 tokens to the train split")));
 }
 
+// Which of the datasets it is, is said: a surplus below 0 prepares too little of each.
+TEST(TrainingData, ABlendThatTakesMoreOfADatasetThanThereIsIsRefused) {
+  ScratchFolder folder;
+  for (const auto& [name, samples] : {std::pair{"short", 5}, std::pair{"long", 200}}) {
+    IndexedDatasetBuilder builder(folder / name, {});
+    builder.add_document(std::vector<int32_t>(static_cast<size_t>(8 * samples + 1), 7));
+    builder.finish();
+  }
+  TrainingDataOptions options{
+      .split = "100,0,0", .seq_length = 8, .num_samples = {{20, 0, 0}}, .surplus = -0.6};
+  for (const bool first : {true, false}) {
+    options.data_path = {"0.5", folder / (first ? "short" : "long"), "0.5",
+                         folder / (first ? "long" : "short")};
+    EXPECT_THAT([&] { TrainingData::build(options); },
+                testing::ThrowsMessage<FormatError>(testing::HasSubstr(
+                    folder / "short" + ": the train blend takes 10 samples of 5: raise "
+                                       "--mid-level-dataset-surplus above -0.6")))
+        << first;
+  }
+}
+
 TEST(TrainingData, StaleAndTornCachesAreNotUsed) {
   ScratchFolder folder;
   write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});

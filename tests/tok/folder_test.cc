@@ -397,6 +397,26 @@ TEST(FolderRefusalTest, NoTokenIsNamedAndNoneIsUsual) {
   EXPECT_FALSE(ids.names_eos);
 }
 
+// The ids of tokenizers that are not followed: a unigram model's are the positions of its pairs,
+// and those of a .model the positions of its pieces.
+TEST(FolderIdsTest, AreThePositionsInAListOfPieces) {
+  const std::string names =
+      R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>",)"
+      R"( "pad_token": "<unk>"})";
+  const auto ids_of = [&](const char* file, const std::string& text) {
+    return tok::read_folder_ids(reader({{file, text}, {"tokenizer_config.json", names}}));
+  };
+  const tok::FolderIds unigram = ids_of("tokenizer.json", R"({"model": {"type": "Unigram",
+      "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0], 7, ["a", -1.5]]}})");
+  const tok::FolderIds pieces = ids_of("tokenizer.model", read_golden("sentencepiece/llama.model"));
+  for (const tok::FolderIds& ids : {unigram, pieces}) {
+    EXPECT_EQ(ids.pad, 0);
+    EXPECT_EQ(ids.bos, 1);
+    EXPECT_EQ(ids.eos, 2);
+  }
+  EXPECT_EQ(unigram.limit, 5);
+}
+
 TEST(FolderRefusalTest, NamedTokensAreReadOfAnyTokenizer) {
   const Files files = {
       {"tokenizer.json", R"({"model": {"type": "Unigram"}})"},

@@ -9,6 +9,7 @@
 //   FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that device.
 //   FAULT_MESSAGES: the start of the process counts, too, and every message that it sends, of
 //     control or between ranks.
+//   FAULT_HOST: the name that the process finds for its host.
 //   FAULT_COUNT: a file that gets the number of operations, a long, however the process ends. For a
 //     rank the file's name has a dot and the rank's number appended.
 //   FAULT_FROM: a text; operations count from the first one whose path contains it.
@@ -328,6 +329,14 @@ int statvfs(const char* path, struct statvfs* about) {
   static int (*const real)(const char*, struct statvfs*) =
       next<int(const char*, struct statvfs*)>("statvfs");
   return looks("statvfs", Path(path)) ? -1 : real(path, about);
+}
+
+int gethostname(char* name, size_t size) {
+  static int (*const real)(char*, size_t) = next<int(char*, size_t)>("gethostname");
+  static const char* const given = std::getenv("FAULT_HOST");
+  if (!given) return real(name, size);
+  std::snprintf(name, size, "%s", given);
+  return 0;
 }
 
 int flock(int fd, int operation) {

@@ -39,7 +39,11 @@ for end in idx manifest; do
 done
 ln docs s_00001_text_document.idx
 refused $tokenize -o s --shard-tokens 5 docs
+refused $tokenize -o s --shard-tokens 1 docs
 rm s_00001_text_document.idx
+ln docs s_00000_text_document.bin
+refused $tokenize -o s --shard-tokens 1 docs
+rm s_00000_text_document.bin
 hf-to-megatron -q -i "$GOLDEN/convert/families/llama" -o start
 mkdir folder; cp vocab.json merges.txt folder
 refused bpe-tokenize -f --tokenizer-type HuggingFaceTokenizer --tokenizer-model folder -o p docs \

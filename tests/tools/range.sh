@@ -36,6 +36,9 @@ run json-extract in.bad >in.out 2>in.err1
 for k in 1 2 3 4; do json-extract --range $k/4 in.bad >in.out; done 2>&1 |
   grep -v 'documents* in =' >in.err2
 diff in.err1 in.err2 && echo same place
+# Also where the range begins at the file's second byte, behind an empty line.
+printf '\n{"text": 5}\n' >in.second
+json-extract --range 2/13 in.second 2>&1 | grep -v 'documents* in ='
 gzip -k in.1
 run json-extract --range 2/2 in.1.gz
 run json-extract --range 2/2 <in.1

@@ -110,3 +110,21 @@ train start/llama tuned-named 1 --finetune --tokenizer-type NullTokenizer --toke
   --vocab-size 261
 megatron-to-hf --quiet --input tuned-null --output back/null
 cp back/null/model.safetensors llama; same llama back/null
+echo "- a tokenizer's file that the checkpoint names, whatever is beside it, and when it is gone"
+mkdir named; printf '{"tokenizer_class": "GPT2Tokenizer"}' >named/tokenizer_config.json
+cp "$GOLDEN/tok/sentencepiece/llama.model" named/own.model
+cp "$GOLDEN/tok/sentencepiece/llama.json" named/tokenizer.json
+small="--num-layers 1 --hidden-size 32 --num-attention-heads 2 --seq-length 16 --eval-iters 0
+  --max-position-embeddings 16 --micro-batch-size 1 --lr 1e-3 --train-iters 1 --device cpu
+  --data-path ids_text_document --split 100,0,0"
+trainer $small --tokenizer-type SentencePieceTokenizer --tokenizer-model named/own.model \
+  --save spm >log 2>&1 || cat log
+trainer $small --tokenizer-type HuggingFaceTokenizer --tokenizer-model named/tokenizer.json \
+  --save json >log 2>&1 || cat log
+for what in there gone; do
+  for from in spm json; do
+    megatron-to-hf --quiet --input $from --output back/$from-$what 2>&1 | sed "s|$WORK/||g"
+    echo "$from, $what:" $(ls back/$from-$what)
+  done
+  [ $what = gone ] || rm named/own.model named/tokenizer.json
+done

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <random>
 
 #include "tests/trainer/run_hosts.h"
@@ -129,6 +130,8 @@ TEST_F(ManyHostsTest, AHostThatDoesNotComeBackIsNamedWithinTheBound) {
                   AllOf(HasSubstr("trainer: node 1 of 2: restart 1 of 9 with 2 ranks\n"),
                         HasSubstr("rank 0 is not back: waiting for it, at most 7 s: 127.0.0.1"),
                         ContainsRegex("rank 2 \\([^)]*\\): rank 0 was not found within 7 s")));
+    const std::string text = read("err." + std::to_string(other)), waits = "not back: waiting";
+    EXPECT_EQ(text.find(waits), text.rfind(waits)) << "said more than once: " << text;
     EXPECT_EQ(orphans(), 0);
   }
 }
@@ -243,6 +246,89 @@ TEST_F(ManyHostsTest, WhatCannotWorkIsRefusedByNameOnBothHosts) {
       run(plain({"--max-restarts", "2", "--save", "s", "--load", "s"}), torchrun(0, 1, port()));
   EXPECT_EQ(idle.status, 0) << idle.err;
   EXPECT_THAT(idle.err, HasSubstr("--max-restarts changes nothing: torchrun starts the ranks"));
+}
+
+/// Two hosts with names of their own, each of which has its own folder under the same name.
+class OwnFoldersTest : public HostsTest {
+ protected:
+  OwnFoldersTest() {
+    std::filesystem::create_directory(folder_ + "/b");
+    for (const char* file : {"/d.bin", "/d.idx"})
+      std::filesystem::copy(folder_ + file, folder_ + "/b" + file);
+  }
+  std::array<int, 2> run_apart(const Words& words) {
+    const auto named = [](const char* name) {
+      return Variables{{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_HOST", name}};
+    };
+    const std::string first = folder_;
+    Hosts hosts = {start_host(0, words, named("ahost")), -1};
+    folder_ = first + "/b";
+    hosts[1] = start_host(1, words, named("bhost"));
+    folder_ = first;
+    return wait_hosts(hosts);
+  }
+  static Words saving(const Words& more) {
+    Words all = {"--nproc-per-node", "1",    "--save",          "save",
+                 "--load",           "save", "--save-interval", "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return plain(all);
+  }
+  /// That both hosts say why `rank` ended the run.
+  void expect_said(const std::string& why) const {
+    EXPECT_THAT(read("err.0"), HasSubstr("trainer: rank 1 (bhost, cpu): " + why + "\n"));
+    EXPECT_THAT(read("b/err.1"), HasSubstr("trainer: rank 0 (ahost, cpu) ended the run: rank 1 "
+                                           "(bhost, cpu): " +
+                                           why + "\n"));
+  }
+};
+
+// Nothing is trained that no save could keep, and no restart would help.
+TEST_F(OwnFoldersTest, ASaveFolderThatHostsDoNotShareIsNamedOnBothBeforeTheFirstStep) {
+  EXPECT_THAT(run_apart(saving({"--max-restarts", "3"})), testing::Each(1))
+      << read("err.0") << read("b/err.1");
+  expect_said(
+      "save: is not the folder that rank 0 (ahost, cpu) has there: --save must be one folder for "
+      "all hosts");
+  EXPECT_THAT(read("out.0"), Not(HasSubstr("iteration")));
+  EXPECT_THAT(read("err.0") + read("b/err.1"), Not(HasSubstr("restart 1")));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/save"))
+    EXPECT_FALSE(entry.path().filename().string().ends_with(".tmp")) << entry.path();
+}
+
+// A host that comes back without the folder that all share.
+TEST_F(OwnFoldersTest, AHostThatBeginsFromAnotherCheckpointIsNamedOnBoth) {
+  ASSERT_THAT(run_hosts(saving({"--exit-interval", "4"})), testing::Each(75)) << both();
+  EXPECT_THAT(run_apart(saving({})), testing::Each(1)) << read("err.0") << read("b/err.1");
+  expect_said(
+      "save: this rank begins without a checkpoint, rank 0 (ahost, cpu) from step 4: --load must "
+      "lead all hosts to one checkpoint");
+  EXPECT_THAT(read("out.0"), Not(HasSubstr("iteration        5/")));
+  // One of the same step, but of another run.
+  ASSERT_NE(run(plain({"--seed", "7", "--save", "b/save", "--exit-interval", "4"})).status, 0);
+  ASSERT_TRUE(std::filesystem::exists(folder_ + "/b/save/iter_0000004")) << read("err");
+  EXPECT_THAT(run_apart(saving({})), testing::Each(1)) << read("err.0") << read("b/err.1");
+  expect_said(
+      "save: this rank begins from step 4, rank 0 (ahost, cpu) from other weights of that step: "
+      "--load must lead all hosts to one checkpoint");
+}
+
+// A host whose rank 0 is elsewhere does not end with an error and without a word.
+TEST_F(OwnFoldersTest, WhyTheLastCheckpointWasNotWrittenIsSaidOnBothHosts) {
+  const Hosts hosts = {
+      start_host(0, saving({}),
+                 {{"LD_PRELOAD", FAULT_SHIM},
+                  {"FAULT_HOST", "ahost"},
+                  {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
+                  {"FAULT_FROM", "/.iter_0000012"},
+                  {"FAULT_AT", "1"},
+                  {"FAULT_ERRNO", std::to_string(ENOSPC)}}),
+      start_host(1, saving({}), {{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_HOST", "bhost"}})};
+  EXPECT_THAT(wait_hosts(hosts), testing::Each(1)) << both();
+  const std::string why =
+      "trainer: rank 0 (ahost, cpu): save/.iter_0000012.tmp: no space left on device: the "
+      "checkpoint of step 12 was not written\n";
+  EXPECT_THAT(read("err.0"), HasSubstr(why));
+  EXPECT_THAT(read("err.1"), HasSubstr(why));
 }
 
 // One rank for each host: its process is a launcher then, too.

@@ -163,6 +163,36 @@ TEST_F(ManyTest, EachLauncherIsKnownAndOnlyRankZeroSpeaks) {
   }
 }
 
+// What has no effect is named once: by rank 0 where a launcher starts the ranks, else by the
+// process that starts them.
+TEST_F(ManyTest, OneProcessNamesWhatHasNoEffect) {
+  const std::string note = "--use-flash-attn: accepted, no effect here";
+  const auto told = [&](const std::string& text) {
+    size_t count = 0;
+    for (size_t at = text.find(note); at != std::string::npos; at = text.find(note, at + 1))
+      ++count;
+    return count;
+  };
+  // The command line is wrong, so that no rank waits for others.
+  const Words words = plain({"--use-flash-attn", "--hidden-size", "33", "--nproc-per-node", "1"});
+  const auto by = [](const char* variable, int rank) {
+    return Variables{{variable, std::to_string(rank)}};
+  };
+  for (const char* variable :
+       {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK"})
+    for (const int rank : {0, 1, 10}) {
+      const Ended ended = run(words, by(variable, rank));
+      EXPECT_EQ(told(ended.err), rank == 0 ? 1 : 0) << variable << " " << rank << ended.err;
+    }
+  EXPECT_EQ(told(run(words).err), 1);
+  // A launcher of this program has said it, whatever started that.
+  const Words good = plain({"--use-flash-attn", "--nproc-per-node", "2", "--micro-batch-size", "1",
+                            "--train-iters", "4"});
+  const Ended ended = run(good);
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(told(ended.err), 1) << ended.err;
+}
+
 // A process for each host, as Kubernetes, PAI and srun --ntasks-per-node=1 have it: two "hosts"
 // here, of two ranks each.
 TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
@@ -180,6 +210,23 @@ TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
   EXPECT_EQ(ended[1].status, 0) << ended[1].err;
   EXPECT_THAT(ended[0].err, HasSubstr("rank 0 of 4, local rank 0 of 2, node 0 of 2"));
   EXPECT_EQ(ended[1].err, "");
+}
+
+// What describes a host is not compared between hosts.
+TEST_F(ManyTest, HostsMayDifferInWhatDescribesThem) {
+  const auto host = [&](const char* node, const char* address, const char* threads) {
+    const std::string secret = std::string("secret.") + node;
+    std::ofstream(folder_ + "/" + secret) << "0123456789abcdef0123456789abcdef\n";
+    chmod((folder_ + "/" + secret).c_str(), 0600);
+    suffix_ = std::string(".") + node;
+    return start(plain({"--nnodes", "2", "--node-rank", node, "--master-addr", address,
+                        "--master-port", std::to_string(port() + 80), "--nproc-per-node", "1",
+                        "--cpu-threads", threads, "--job-secret-file", secret}));
+  };
+  const pid_t first = host("0", "127.0.0.1", "1"), second = host("1", "localhost", "2");
+  EXPECT_EQ(wait(first).status, 0) << read("err.0");
+  EXPECT_EQ(wait(second).status, 0) << read("err.1");
+  suffix_.clear();
 }
 
 TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {

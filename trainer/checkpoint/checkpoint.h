@@ -23,6 +23,10 @@
 
 #include "trainer/checkpoint/layout.h"
 
+namespace indexed {
+class OutputFile;
+}
+
 namespace trainer {
 
 class SafetensorsFile;
@@ -155,6 +159,27 @@ class CheckpointRoot {
   int64_t saves_ = 0;  ///< The number of saves, the same on all ranks.
   int lock_ = -1;
 };
+
+/// A new file in the root folder, whose name was never there before: hosts that see it have the
+/// same folder. The destructor removes it; after a SIGKILL the next save does.
+class FolderMark {
+ public:
+  /// `word`: for the name, never given before. Errors: std::system_error, as for a full disk.
+  FolderMark(const std::string& root, const std::string& word);
+  ~FolderMark();
+  FolderMark(const FolderMark&) = delete;
+  FolderMark& operator=(const FolderMark&) = delete;
+  const std::string& name() const noexcept { return name_; }
+
+ private:
+  std::string name_;
+  std::unique_ptr<indexed::OutputFile> file_;
+};
+
+/// Whether another host's mark of that name is in `root` here. Looks again for `patience`: a
+/// network file system may show a new file late.
+bool sees_mark(const std::string& root, const std::string& name,
+               std::chrono::milliseconds patience);
 
 /// Whether two paths are the same folder, existing or not: one may be relative, end with a slash,
 /// or contain a link. An empty path is never the same as another.

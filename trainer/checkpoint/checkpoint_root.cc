@@ -33,6 +33,10 @@ using indexed::message;
 
 /// How long another rank's shards may be invisible on this host.
 constexpr std::chrono::seconds kMostDelay{60};
+/// How often to look again meanwhile.
+constexpr std::chrono::milliseconds kLookAgain{50};
+/// How the name of a FolderMark begins.
+constexpr std::string_view kMark = ".start_";
 
 [[noreturn]] void fail(const std::string& path) {
   throw std::system_error(errno, std::generic_category(), path);
@@ -82,7 +86,8 @@ void make_temporary(const std::string& path, bool shared) {
 }
 
 bool is_temporary(const std::string& name) {
-  return name.starts_with(".iter_") && name.ends_with(".tmp");
+  const bool ours = name.starts_with(".iter_") || name.starts_with(kMark);
+  return ours && name.ends_with(".tmp");
 }
 
 // A folder that no trainer of ours wrote, such as Megatron's of the same iteration, must not be
@@ -156,7 +161,7 @@ void expect_files(const CheckpointMeta& meta, const std::string& folder,
         throw std::runtime_error(
             message(path, absent ? ": is not here" : ": has another size here",
                     ", though its rank wrote it: --save must be one folder for all hosts"));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::this_thread::sleep_for(kLookAgain);
       about = {};
     }
   }
@@ -185,6 +190,26 @@ void remove_checkpoint(const std::string& root, int64_t iteration) {
 }
 
 }  // namespace
+
+// The temporary file of an output that is never completed: it goes however this process ends.
+FolderMark::FolderMark(const std::string& root, const std::string& word)
+    : name_(message(kMark, word, ".", ::getpid(), ".tmp")),
+      file_(std::make_unique<indexed::OutputFile>(message(root, "/", kMark.substr(1), word))) {}
+
+FolderMark::~FolderMark() = default;
+
+bool sees_mark(const std::string& root, const std::string& name,
+               std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const std::string path = root + "/" + name;
+  const Clock::time_point end = Clock::now() + patience;
+  struct stat about {};
+  while (::stat(path.c_str(), &about) != 0) {
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  return true;
+}
 
 int64_t ShardSource::size_bytes() const {
   if (!read) return static_cast<int64_t>(bytes.size());

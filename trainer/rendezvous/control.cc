@@ -147,6 +147,9 @@ bool Control::Link::try_beat() {
 }
 
 void Control::Link::run() {
+  // What came right behind the roster was read with it, and nothing may follow: a verdict.
+  bool open = true;
+  if (!receive(open)) return;
   Clock::time_point heard = Clock::now(), looked = heard, next_beat = heard;
   while (!ending_) {
     pollfd entries[] = {{.fd = stream_->fd(), .events = POLLIN, .revents = 0},
@@ -156,7 +159,6 @@ void Control::Link::run() {
     // This process was stopped and continued: the silence in between says nothing about rank 0.
     if (now - looked > std::chrono::seconds(2)) heard = now;
     looked = now;
-    bool open = true;
     if (entries[0].revents != 0) {
       heard = now;
       if (!receive(open)) return;

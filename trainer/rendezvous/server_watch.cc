@@ -15,6 +15,9 @@ namespace {
 
 /// How long a connection may take to prove that it knows the secret, and then to send its claim.
 constexpr std::chrono::seconds kStrangerPatience{3}, kClaimPatience{10};
+/// A rank that waits in vain at a start gives up after the same time as this one, and says for
+/// whom: its report comes first.
+constexpr std::chrono::seconds kReport{5};
 
 std::string seconds(Clock::duration d) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
@@ -217,7 +220,8 @@ void Server::watch_ranks(Clock::time_point now) {
   if (stuck < 0) return;
   Clock::duration limit = options_.hang_timeout;
   limit = std::max<Clock::duration>(limit, 4 * longest_pause_);
-  if (!stepped_ || saving) limit = std::max<Clock::duration>(limit, options_.start_timeout);
+  if (!stepped_ || saving)
+    limit = std::max<Clock::duration>(limit, options_.start_timeout + kReport);
   if (now - last_progress_ > limit)
     judge(place(stuck) + ": nothing has moved for " + seconds(now - last_progress_) +
               (all_wait ? ", every rank waits in a collective: this one is behind the others"

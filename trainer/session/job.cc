@@ -254,6 +254,7 @@ Groups Job::open_groups(const ops::Ops& ops) {
   const bool gpu = ops.device() == ops::Device::cuda;
   return make_groups(topology(), [&](const GroupPlace& place) -> std::unique_ptr<comm::Comm> {
     const int size = static_cast<int>(place.ranks.size());
+    control_->rank_status().progress();  // each group has the whole timeout to connect.
 #ifdef GRISTMILL_NCCL
     if (gpu)
       return comm::make_nccl_comm({.name = place.name,
@@ -291,6 +292,7 @@ std::unique_ptr<rendezvous::FileRing> Job::open_ring() {
   rendezvous::Socket next, previous;
   for (const int sender : {std::min(before, launch_.node), std::max(before, launch_.node)}) {
     const bool sends = sender == launch_.node;
+    control_->rank_status().progress();
     std::vector<rendezvous::Socket> links;
     try {
       links = rendezvous::link_ranks(

@@ -496,7 +496,8 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
           outcome->remark, ": an older checkpoint was not removed; the next save tries again"));
     return;
   }
-  if (!parts_.job.speaks()) return;
+  // A host whose output is read apart ends with an error, too, and has to say why.
+  if (!parts_.job.speaks() && !(ending_ && parts_.job.speaks_for_host())) return;
   parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
                               " was not written",
                               ending_ ? "" : "; training continues, the next one will be tried"));

@@ -282,6 +282,36 @@ TEST_F(ManyWriters, AFolderThatHostsDoNotShareIsNoCheckpoint) {
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
 }
 
+// How hosts find out at a start whether they share the folder. The mark goes with its owner, and
+// that of a killed process with the next one who holds the folder, and with a save.
+TEST_F(ManyWriters, AMarkIsSeenWhereTheFolderIsTheSame) {
+  const std::string other = root_ + "/other host";
+  fs::create_directory(other);
+  std::string name;
+  {
+    const FolderMark mark(root_, "0123abcd");
+    name = mark.name();
+    EXPECT_THAT(name, testing::HasSubstr("0123abcd"));
+    EXPECT_TRUE(sees_mark(root_, name, milliseconds(0)));
+    EXPECT_FALSE(sees_mark(other, name, milliseconds(20)));
+    std::thread late([&] {
+      std::this_thread::sleep_for(milliseconds(100));
+      std::ofstream(other + "/" + name) << "";
+    });
+    EXPECT_TRUE(sees_mark(other, name, std::chrono::seconds(60))) << "shown late";
+    late.join();
+  }
+  EXPECT_FALSE(fs::exists(root_ + "/" + name));
+  EXPECT_THROW(FolderMark(root_ + "/none", "0123abcd"), std::system_error);
+  const auto killed = [&] { std::ofstream(root_ + "/.start_4567.99.tmp") << ""; };
+  killed();
+  CheckpointRoot root(root_, {});
+  EXPECT_FALSE(fs::exists(root_ + "/.start_4567.99.tmp"));
+  killed();
+  save(root, 0, 3);
+  EXPECT_FALSE(fs::exists(root_ + "/.start_4567.99.tmp"));
+}
+
 // Leftovers of earlier writers, under the names of what is written now, do not become part of it.
 TEST_F(ManyWriters, LeftoversUnderTheSameNameAreReplaced) {
   CheckpointRoot root(root_, place(0));  // has cleaned up already

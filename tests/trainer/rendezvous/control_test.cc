@@ -179,6 +179,22 @@ TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
   EXPECT_FALSE(told[1].told);
 }
 
+TEST_F(ControlTest, WhyNothingIsReachedAtRankZerosAddressIsSaid) {
+  const int port = tests::own_ports() + 52;
+  const std::vector<Told> told = run(
+      2,
+      [&](ControlOptions& o) {
+        o.launch.address = "127.0.0.1";
+        o.launch.port = port;
+        o.launch.exact_port = true;
+        o.meeting_file.clear();
+        o.timeout = o.host_timeout = std::chrono::seconds(1);
+        o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[1].error, HasSubstr("127.0.0.1 port " + std::to_string(port) + ": "));
+}
+
 // Where ranks do not come, the error says what is wrong with an address.
 TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
   const auto refusals = [&](const std::string& address) {
@@ -416,6 +432,21 @@ TEST_F(ControlTest, TheFirstStepMayTakeLongerThanAHang) {
   }
 }
 
+// Ranks that wait for a connection at a start know more than who only sees that nothing moves, and
+// wait as long as that.
+TEST_F(ControlTest, WhoGivesUpAtAStartIsHeardFirst) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      2, [](ControlOptions& o) { o.hang_timeout = o.start_timeout = std::chrono::seconds(2); },
+      [&](Control& c) {
+        c.rank_status().enter(Phase::load, 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2700));
+        c.report_failure("no connection within 2 s", false);
+      });
+  EXPECT_THAT(told[0].printed, HasSubstr("no connection within 2 s"));
+  EXPECT_EQ(told[1].status, 1);
+}
+
 // The first report is from a rank that lost its peer; the more specific one follows and wins.
 TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
   expect_verdict_ = true;
@@ -460,6 +491,62 @@ TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
 }
 
 // Two that were given rank 0: the second one's port or address is not the first's.
+// Rank 1 fails so soon that rank 0 finds the verdict beside the roster, and nothing after it.
+TEST_F(ControlTest, AVerdictThatComesWithTheRosterIsHeard) {
+  expect_verdict_ = true;
+  const int port = tests::own_ports() + 48;
+  std::vector<Told> told;
+  std::thread zero([&] {
+    told = run(
+        2,
+        [&](ControlOptions& o) {
+          o.launch.address = "127.0.0.1";
+          o.launch.port = port;
+          o.launch.exact_port = true;
+          o.launch.secret = kSecret;
+          o.meeting_file.clear();
+          if (o.claim.rank == 1) o.claim.rank = -1;
+        },
+        [](Control&) {});
+  });
+  std::optional<Comer> one;
+  for (int looks = 0; looks < 500 && !(one && one->connected()); ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    one.emplace(port);
+  }
+  one->say_hello();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0's own claim has come.
+  one->claim(options(1, 2).claim);
+  one->say(FrameKind::failed, Packer().number(0).number(2).text("a wrong flag").take());
+  zero.join();
+  EXPECT_EQ(told[0].printed, "rank 1 (here, cpu): a wrong flag");
+  EXPECT_EQ(told[0].status, 2);
+}
+
+// Also where rank 0's connection closes after it, while this process still ends.
+TEST_F(ControlTest, AVerdictEndsAProcessOnce) {
+  expect_verdict_ = true;
+  std::atomic<int> ends[2] = {};
+  const std::vector<Told> told = run(
+      2,
+      [&](ControlOptions& o) {
+        o.end_process = [&ends, end = o.end_process, rank = o.claim.rank](int status) {
+          ++ends[rank];
+          end(status);
+        };
+      },
+      [&](Control& c) {
+        if (c.rank() == 0) return c.report_failure("broken", false);
+        for (int looks = 0; looks < 6000 && ends[1] == 0; ++looks)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ends[rank], 1) << rank;
+    EXPECT_EQ(told[static_cast<size_t>(rank)].status, 1) << rank;
+  }
+}
+
 TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
   const int port = tests::own_ports() + 40;
   const std::vector<Told> told = run(
