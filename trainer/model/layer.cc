@@ -10,14 +10,15 @@
 namespace trainer {
 
 void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const NormOutput& out) {
-  if (!out.y) out.y = l.stream("norm outputs");
+  const bool applied = !l.quantizes_norms();
+  if (applied && !out.y) out.y = l.stream("norm outputs");
   if (!out.rstd) {
     out.rstd = l.statistics();
     if (l.spec().norm == ops::Norm::layernorm) out.mean = l.statistics();
   }
   l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
                                        .eps = l.spec().norm_epsilon,
-                                       .y = out.y,
+                                       .y = applied ? out.y.get() : Tensor(),
                                        .residual_out = in.sum,
                                        .mean = out.mean,
                                        .rstd = out.rstd,
@@ -27,6 +28,7 @@ void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const No
                                        .weight = l.weight(roles.weight),
                                        .bias = l.weight(roles.bias),
                                        .dropout = in.dropout});
+  if (!applied) out.y.reset();
 }
 
 void norm_carry(const Layer& l, NormRoles roles, Carry& carry, PoolTensor& x,
