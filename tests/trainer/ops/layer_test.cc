@@ -379,8 +379,12 @@ TEST_F(LayerOps, ANormsStatisticsAlone) {
       ops.run(whole);
       ops.run(alone);
       EXPECT_EQ(read(alone.rstd), read(whole.rstd));
-      if (adds) EXPECT_EQ(read(alone.residual_out), read(whole.residual_out));
-      if (alone.mean) EXPECT_EQ(read(alone.mean), read(whole.mean));
+      if (adds) {
+        EXPECT_EQ(read(alone.residual_out), read(whole.residual_out));
+      }
+      if (alone.mean) {
+        EXPECT_EQ(read(alone.mean), read(whole.mean));
+      }
       alone.rstd = heap.empty({kB, kS});
       EXPECT_THROW(alone.check(Device::cpu), ShapeError);
     }

@@ -77,19 +77,20 @@ __device__ __forceinline__ Eight<T> load_eight(const T* p) {
 /// What eight columns of v share in all rows: a norm's weight and bias.
 template <typename T, Source kSource>
 struct ColumnNorm {
-  static constexpr int kNorms = kSource == Source::norm ? 1 : 0;
-  Eight<T> weight[kNorms], bias[kNorms];
+  __device__ __forceinline__ void load(const ValuesOf<T>&, int64_t) {}
+};
+template <typename T>
+struct ColumnNorm<T, Source::norm> {
+  Eight<T> weight, bias;
 
   __device__ __forceinline__ void load(const ValuesOf<T>& a, int64_t column) {
-    if constexpr (kNorms > 0) {
-      weight[0] = load_eight(a.weight + column);
-      if (a.bias != nullptr) {
-        bias[0] = load_eight(a.bias + column);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kEight; ++i) bias[0].set(i, kNoBias);
-      }
+    weight = load_eight(a.weight + column);
+    if (a.bias != nullptr) {
+      bias = load_eight(a.bias + column);
+      return;
     }
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) bias.set(i, kNoBias);
   }
 };
 
@@ -126,7 +127,7 @@ struct Inputs {
     const float v = x.get(i);
     if constexpr (kHasNorm)
       return to_float(
-          from_float<T>(normed(v, mean[0], rstd[0], norm.weight[0].get(i), norm.bias[0].get(i))));
+          from_float<T>(normed(v, mean[0], rstd[0], norm.weight.get(i), norm.bias.get(i))));
     if constexpr (kSource == Source::gelu) return activate<T>(Activation::gelu_tanh, v);
     if constexpr (kSource == Source::activation) return activate<T>(a.kind, v);
     if constexpr (kSource == Source::gelu_slope)
