@@ -1,11 +1,11 @@
 // FP8: a linear's operands in eight bits with their scales, and their products. Here: the formats'
 // constants, how a tensor is quantized, how scales follow from the largest values, and the one form
 // of product that the hardware supports. Not here: when and with which recipe (model/fp8.h),
-// rounding on the host (number.h). May include: operation.h, activation.h, linear.h, norm.h. Letters
-// and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A tensor's only scale is four fp32, since
-// cuBLASLt wants its address to be a multiple of 16: the inverse that a product multiplies by, the
-// factor that a value is multiplied by before it is rounded, and two unused ones. Of several scales
-// only the inverses are kept.
+// rounding on the host (number.h). May include: operation.h, activation.h, linear.h, norm.h.
+// Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A tensor's only scale is four fp32,
+// since cuBLASLt wants its address to be a multiple of 16: the inverse that a product multiplies
+// by, the factor that a value is multiplied by before it is rounded, and two unused ones. Of
+// several scales only the inverses are kept.
 // Source: Micikevicius et al. 2022, "FP8 formats for deep learning"; OCP OFP8.
 //
 // SPDX-License-Identifier: MIT

@@ -1,5 +1,5 @@
-// Residual add, dropout and norm in one pass, and its backward; norms that another operation applies
-// to its input. May include: operation.h, dropout.h. Letters and dtypes as in operation.h.
+// Residual add, dropout and norm in one pass, and its backward; norms that another operation
+// applies to its input. May include: operation.h, dropout.h. Letters and dtypes as in operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -33,8 +33,8 @@ struct AppliedNorm {
 
 /// residual_out = residual + dropout(branch + branch_bias), rounded to the model dtype;  y =
 /// norm(residual_out) * weight + bias. Without branch, residual_out must be empty: y =
-/// norm(residual). Without y (and weight), only the sum and the statistics that are given. In place:
-/// residual_out may be residual or branch; y may be branch.
+/// norm(residual). Without y (and weight), only the sum and the statistics that are given. In
+/// place: residual_out may be residual or branch; y may be branch.
 struct ResidualNormForward {
   static constexpr const char* kName = "residual_norm_forward";
   Norm norm = Norm::layernorm;

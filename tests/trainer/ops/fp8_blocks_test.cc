@@ -117,6 +117,10 @@ TEST_F(Fp8Blocks, ANormInTheSamePass) {
       EXPECT_TRUE(same_bytes(within.columns, before.columns)) << int(scaling);
       EXPECT_TRUE(same_bytes(within.row_scale, before.row_scale)) << int(scaling);
       EXPECT_TRUE(same_bytes(within.column_scale, before.column_scale)) << int(scaling);
+      const double statistics = bytes_of({&n.applied.mean, &n.applied.rstd});
+      EXPECT_EQ(within.cost().bytes,
+                before.cost().bytes + statistics * (scaling == Scaling::row ? 2 : 1));
+      EXPECT_GT(within.cost().flops, before.cost().flops);
     }
   });
 }

@@ -214,6 +214,9 @@ TEST_F(Fp8Ops, QuantizeAppliesANorm) {
       EXPECT_TRUE(same_bytes(within.columns, before.columns));
       EXPECT_TRUE(same_bytes(within.amax, before.amax));
       EXPECT_TRUE(same_bytes(within.dbias, before.dbias));
+      const double statistics = bytes_of({&n.applied.mean, &n.applied.rstd});
+      EXPECT_EQ(within.cost().bytes, before.cost().bytes + statistics);
+      EXPECT_GT(within.cost().flops, before.cost().flops);
     }
   });
 }

@@ -1,5 +1,5 @@
-// A norm's arithmetic inside a kernel, for norm.cu and for the quantizing kernels, which must get the
-// same bits: the operations and their order are fixed here. Not here: statistics, kernels.
+// A norm's arithmetic inside a kernel, for norm.cu and for the quantizing kernels, which must get
+// the same bits: the operations and their order are fixed here. Not here: statistics, kernels.
 // Source: equals cpu/rows.h.
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -1,5 +1,5 @@
-// What the CUDA tests share: two Ops, tensors that live on both with equal values, and the bound of
-// their difference; a norm to be quantized. Not here: any other operation. A Twin's CPU half is fp32; where the model dtype has
+// What the CUDA tests share: two Ops, tensors that live on both with equal values, the bound of
+// their difference, a norm to be quantized. A Twin's CPU half is fp32; where the model dtype has
 // 16 bits both halves hold the same rounded numbers. Outputs are poisoned on the GPU (NaN), so that
 // an unwritten element is noticed.
 // SPDX-License-Identifier: MIT
