@@ -10,15 +10,15 @@
 namespace trainer {
 
 void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const NormOutput& out) {
-  const bool applied = !l.quantizes_norms();
-  if (applied && !out.y) out.y = l.stream("norm outputs");
+  const bool written = !l.quantizes_norms();
+  if (written && !out.y) out.y = l.stream("norm outputs");
   if (!out.rstd) {
     out.rstd = l.statistics();
     if (l.spec().norm == ops::Norm::layernorm) out.mean = l.statistics();
   }
   l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
                                        .eps = l.spec().norm_epsilon,
-                                       .y = applied ? out.y.get() : Tensor(),
+                                       .y = written ? out.y.get() : Tensor(),
                                        .residual_out = in.sum,
                                        .mean = out.mean,
                                        .rstd = out.rstd,
@@ -28,7 +28,6 @@ void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const No
                                        .weight = l.weight(roles.weight),
                                        .bias = l.weight(roles.bias),
                                        .dropout = in.dropout});
-  if (!applied) out.y.reset();
 }
 
 void norm_carry(const Layer& l, NormRoles roles, Carry& carry, PoolTensor& x,

@@ -117,8 +117,8 @@ struct NormInput {
   Tensor sum = {}, branch = {}, branch_bias = {};
   ops::Dropout dropout = {};
 };
-/// A norm's output; empty members are allocated. Where linears apply the norm (quantizes_norms),
-/// there is no y: one that was given is released.
+/// A norm's output; empty members are allocated. Where linears apply the norm (quantizes_norms), y
+/// is not written: it stays empty, or the branch's memory, with nothing in it that is read.
 struct NormOutput {
   PoolTensor &y, &mean, &rstd;
 };
