@@ -162,10 +162,12 @@ __global__ void __launch_bounds__(256) add_norm_forward_plain_kernel(ForwardArgs
   }
   square = block_sum(square, shared[1]);
   const float inv_std = rsqrtf(square / static_cast<float>(a.hidden) + a.eps);
-  for (int i = static_cast<int>(threadIdx.x); a.y != nullptr && i < a.hidden; i += 256) {
-    const float bias = a.bias != nullptr ? to_float(a.bias[i]) : kNoBias;
-    a.y[base + i] = from_float<T>(
-        normed(to_float(input[base + i]), mean, inv_std, to_float(a.weight[i]), bias));
+  if (a.y != nullptr) {
+    for (int i = static_cast<int>(threadIdx.x); i < a.hidden; i += 256) {
+      const float bias = a.bias != nullptr ? to_float(a.bias[i]) : kNoBias;
+      a.y[base + i] = from_float<T>(
+          normed(to_float(input[base + i]), mean, inv_std, to_float(a.weight[i]), bias));
+    }
   }
   if (threadIdx.x == 0) {
     if (a.mean != nullptr) a.mean[row] = mean;
