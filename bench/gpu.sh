@@ -22,6 +22,8 @@
 #   fp8      one GPU's models and slices of 6.7B and Llama-3-8B: ours in bf16 and in FP8,
 #            torch.compile's bf16 and torchao's FP8 (needs torchao on PYTHONPATH); then the other
 #            recipes
+#   norm     FP8 with norms that are written and norms that the rounding pass applies: their tests,
+#            the passes alone, steps alternately
 #   program  two minutes of `trainer` with a log line each ten steps, TensorBoard, evaluation and
 #            saves, beside bench-step
 #   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
@@ -166,6 +168,18 @@ fp8() {
     torch 1 "${shape[@]}" --float8 tensorwise
   done
   for recipe in tensorwise rowwise blockwise; do ours --model 124M,1558M,1.3B --fp8 $recipe; done
+}
+norm() {
+  local model recipe fused
+  tested ops_cuda_test --gtest_filter='*ANormInTheSamePass*:*ResidualNorm*' || true
+  tested model_cuda_test --gtest_filter='*NormsInTheRoundingPass*' || true
+  bench-kernels --only orm || true # norm, LayerNorm
+  for model in 124M 1558M 1.3B; do
+    for fused in off on off on; do ours --model $model --fp8 delayed --fp8-fused-norm $fused; done
+  done
+  for recipe in tensorwise rowwise blockwise; do
+    for fused in off on; do ours --model 1.3B --fp8 $recipe --fp8-fused-norm $fused; done
+  done
 }
 hold() {
   local model recipe seconds

@@ -122,6 +122,15 @@ class Bench {
                                            .weight = weight,
                                            .bias = bias});
     });
+    print_bytes("norm's statistics, residual added", 3 * tensor, [&] {
+      device_.run(ops::ResidualNormForward{.norm = ops::Norm::layernorm,
+                                           .eps = 1e-5f,
+                                           .residual_out = out,
+                                           .mean = mean,
+                                           .rstd = rstd,
+                                           .residual = x,
+                                           .branch = branch});
+    });
     device_.run(ops::Fill{.dst = mean, .value = 0});
     device_.run(ops::Fill{.dst = rstd, .value = 1});
     print_bytes("norm backward", 4 * tensor, [&] {
@@ -172,11 +181,15 @@ class Bench {
     const int64_t rows = s.length * s.batch, f = 4 * s.hidden;
     const Tensor x = take(DType::bf16, {rows, f}, 1), pre = take(DType::bf16, {rows, f}, 1),
                  gated = take(DType::bf16, {rows, f / 2}, 1), dbias = take(DType::f32, {f}, 0),
+                 weight = take(DType::bf16, {f}, 1), bias = take(DType::bf16, {f}, 0.1f),
+                 mean = take(DType::f32, {rows}, 0), rstd = take(DType::f32, {rows}, 1),
                  scale = take(DType::f32, {ops::kScaleSize}, 1), amax = take(DType::f32, {1}, 0);
     const Tensor q = take(DType::e4m3, {rows, f}, 0), qt = take(DType::e4m3, {f, rows}, 0);
     const double wide = static_cast<double>(x.bytes());
     const ops::Quantize plain{.rows = q, .columns = qt, .scale = scale, .amax = amax, .x = x};
-    ops::Quantize sums = plain, activation = plain, slope = plain, gate = plain, dgate = plain;
+    ops::Quantize sums = plain, activation = plain, slope = plain, gate = plain, dgate = plain,
+                  norm = plain;
+    norm.norm = {.weight = weight, .bias = bias, .mean = mean, .rstd = rstd};
     sums.dbias = slope.dbias = dbias;
     slope.pre_activation = dgate.pre_activation = pre;
     activation.activation = slope.activation = ops::Activation::gelu_tanh;
@@ -189,6 +202,7 @@ class Bench {
     };
     print("quantize", 2 * wide, plain);
     print("quantize, bias gradient", 2 * wide, sums);
+    print("quantize after LayerNorm", 2 * wide, norm);
     print("quantize after GELU", 2 * wide, activation);
     print("quantize GELU's slope, bias", 3 * wide, slope);
     print("quantize after SwiGLU", 1.5 * wide, gate);
@@ -205,10 +219,14 @@ class Bench {
                                        .column_scale = scales(f, rows),
                                        .x = x,
                                        .scaling = scaling};
-      print_bytes(scaling == ops::Scaling::row         ? "quantize, scales of rows"
-                  : scaling == ops::Scaling::row_block ? "quantize, scales of 1x128"
-                                                       : "quantize, scales of 128x128",
-                  2 * wide, [&] { device_.run(pass); });
+      const std::string what = scaling == ops::Scaling::row         ? "quantize, scales of rows"
+                               : scaling == ops::Scaling::row_block ? "quantize, scales of 1x128"
+                                                                    : "quantize, scales of 128x128";
+      print_bytes(what, 2 * wide, [&] { device_.run(pass); });
+      if (scaling == ops::Scaling::square_block) continue;  // weights
+      ops::QuantizeInBlocks normed = pass;
+      normed.norm = norm.norm;
+      print_bytes(what + ", LayerNorm", 2 * wide, [&] { device_.run(normed); });
     }
   }
 

@@ -7,6 +7,7 @@
 //              [--layers L]
 //              [--engine [--no-fuse] [--lean]
 //               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad][-gather]]
+//               [--fp8-fused-norm on|off]
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
@@ -100,6 +101,7 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
     engine.fp8.weight_gradients = !has("no-wgrad");
     engine.fp8.param_gather = has("gather");
   }
+  if (flag == "--fp8-fused-norm") engine.fp8.fuse_norms = value == "on";
   if (flag == "--recompute")
     engine.recompute.granularity = value == "full" ? trainer::Recompute::Granularity::full
                                                    : trainer::Recompute::Granularity::selective;

@@ -25,6 +25,7 @@ class TimedOps final : public ops::Ops {
   std::string fp8_objection(ops::Fp8Scales scales) const override {
     return inner_.fp8_objection(scales);
   }
+  bool quantizes_norms() const override { return inner_.quantizes_norms(); }
   int64_t free_bytes() const override { return inner_.free_bytes(); }
   void* allocate(int64_t bytes) override { return inner_.allocate(bytes); }
   void release(void* block) noexcept override { inner_.release(block); }
@@ -110,10 +111,13 @@ class TimedOps final : public ops::Ops {
     if constexpr (std::is_same_v<Args, ops::Quantize> ||
                   std::is_same_v<Args, ops::QuantizeInBlocks>)
       name += std::string(args.pre_activation                        ? ", slope"
+                          : args.norm                                ? ", norm"
                           : args.activation != ops::Activation::none ? ", activation"
                                                                      : "") +
               (args.rows ? ", rows" : "") + (args.columns ? ", columns" : "") +
               (args.dbias ? ", bias" : "");
+    if constexpr (std::is_same_v<Args, ops::ResidualNormForward>)
+      if (!args.y && args.rstd) name += ", statistics";
     return name;
   }
 

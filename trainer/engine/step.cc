@@ -131,6 +131,7 @@ Run Step::make_run() {
           .grads = grads_,
           .tp = *groups_.tensor,
           .fp8 = o.fp8.on() ? &fp8_ : nullptr,
+          .fuse_norms = o.fp8.fuse_norms.value_or(ops_.quantizes_norms()),
           .cosine = cosine_,
           .sine = sine_,
           .model_dtype = o.model_dtype,

@@ -39,9 +39,11 @@ PoolTensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, Bia
   k.pre_activation.reset();
   release_after_products(l, std::move(k.activated));
   // Without a gate and FP8, the product above has computed the gradient of fc1's bias.
-  return column_parallel_backward(
+  PoolTensor dy2 = column_parallel_backward(
       l, kFc1, l.gated() || l.fp8() ? BiasGradient::here : BiasGradient::elsewhere, std::move(dpre),
-      std::move(k.y2), k.quantized_of(Linear::fc1));
+      input_of(l, k, Linear::fc1));
+  release_after_products(l, std::move(k.y2));
+  return dy2;
 }
 
 /// Through the norms of heads, in place; releases what was kept for them.
@@ -81,20 +83,23 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
   k.qkv.reset();
   l.rotate(dqkv, true);
   if (l.spec().qk_norm) head_norm_backward(l, k, dqkv);
-  return column_parallel_backward(l, kQkv, BiasGradient::here, {std::move(dqkv)}, std::move(k.y1),
-                                  k.quantized_of(Linear::qkv));
+  PoolTensor dy1 = column_parallel_backward(l, kQkv, BiasGradient::here, {std::move(dqkv)},
+                                            input_of(l, k, Linear::qkv));
+  release_after_products(l, std::move(k.y1));
+  return dy1;
 }
 
 /// Recomputes what Keep::selective released.
 void recompute_dropped(const Layer& l, BlockKept& k) {
-  if (!k.y1 && !k.quantized_of(Linear::qkv)) {
+  const bool norms = !l.quantizes_norms();  // Otherwise their statistics were kept.
+  if (norms && !k.y1 && !k.quantized_of(Linear::qkv)) {
     if (l.has_input_norm())
       norm_forward(l, kInputNorm, {.residual = k.x1}, {k.y1, k.mean1, k.rstd1});
     else
       k.y1 = PoolTensor::borrow(k.x1);
   }
   if (!k.qkv) norm_heads(l, k);
-  if (!k.y2 && !k.quantized_of(Linear::fc1))
+  if (norms && !k.y2 && !k.quantized_of(Linear::fc1))
     norm_forward(l, kMlpNorm, {.residual = l.spec().parallel_residual ? k.x1 : k.x2},
                  {k.y2, k.mean2, k.rstd2});
   if (!k.activated && !l.fp8_weight_gradients()) {

@@ -197,7 +197,8 @@ void Fp8::fill(const Run& run, const Target& to, const QuantizeWant& want) {
                      .accumulate_bias = want.accumulate_bias,
                      .x = want.x,
                      .pre_activation = want.pre_activation,
-                     .activation = want.activation};
+                     .activation = want.activation,
+                     .norm = want.norm};
   if (!delayed || !seen_[static_cast<size_t>(at)]) {
     ops::Quantize look = pass;
     look.rows = look.columns = look.dbias = {};
@@ -226,6 +227,7 @@ void Fp8::fill_in_blocks(const Run& run, const Target& to, const QuantizeWant& w
                                     .x = want.x,
                                     .pre_activation = want.pre_activation,
                                     .activation = want.activation,
+                                    .norm = want.norm,
                                     .scaling = scaling(to.operand),
                                     .margin = options_.margin,
                                     .power_of_two = options_.power_of_two});

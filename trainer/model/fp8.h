@@ -46,6 +46,7 @@ struct QuantizeWant {
   Tensor x;
   Tensor pre_activation = {};
   ops::Activation activation = ops::Activation::none;
+  ops::AppliedNorm norm = {};
   Tensor dbias = {};
   bool accumulate_bias = false;
   bool rows = false, columns = false;

@@ -34,6 +34,10 @@ struct Fp8Options {
   int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Layers without FP8.
   /// Data-parallel ranks that each update a share of the weights gather these as FP8.
   bool param_gather = false;
+  /// The norms before qkv and fc1 leave only their statistics, and the pass that rounds a linear's
+  /// input applies them, where nothing else reads their output. Empty: as the device prefers
+  /// (Ops::quantizes_norms). Changes no bit.
+  std::optional<bool> fuse_norms = {};
 
   bool on() const noexcept { return format != Format::none; }
   /// Whether tensors have many scales, of rows or blocks, which follow from their own values.

@@ -10,14 +10,15 @@
 namespace trainer {
 
 void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const NormOutput& out) {
-  if (!out.y) out.y = l.stream("norm outputs");
+  const bool written = !l.quantizes_norms();
+  if (written && !out.y) out.y = l.stream("norm outputs");
   if (!out.rstd) {
     out.rstd = l.statistics();
     if (l.spec().norm == ops::Norm::layernorm) out.mean = l.statistics();
   }
   l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
                                        .eps = l.spec().norm_epsilon,
-                                       .y = out.y,
+                                       .y = written ? out.y.get() : Tensor(),
                                        .residual_out = in.sum,
                                        .mean = out.mean,
                                        .rstd = out.rstd,

@@ -45,6 +45,12 @@ struct Layer {
   /// Whether this layer's linears compute in FP8, and the gradients of their weights too.
   bool fp8() const { return run.fp8 != nullptr && run.fp8->covers(layer); }
   bool fp8_weight_gradients() const { return fp8() && run.fp8->options().weight_gradients; }
+  /// Whether the norms before qkv and fc1 leave only their statistics, and the linears apply them
+  /// while they round the stream. Not where something else reads a norm's output: the stream
+  /// (post_norm), other ranks (sequence parallel), weight gradients in the model dtype.
+  bool quantizes_norms() const {
+    return run.fuse_norms && fp8_weight_gradients() && !run.sequence_parallel && !spec().post_norm;
+  }
   PoolTensor head_statistics() const {
     return run.pool.take("norm statistics", DType::f32,
                          {run.seq_length, run.micro_batch_size, heads() + groups()});
@@ -111,7 +117,8 @@ struct NormInput {
   Tensor sum = {}, branch = {}, branch_bias = {};
   ops::Dropout dropout = {};
 };
-/// A norm's output; empty members are allocated.
+/// A norm's output; empty members are allocated. Where linears apply the norm (quantizes_norms), y
+/// is not written: it stays empty, or the branch's memory, with nothing in it that is read.
 struct NormOutput {
   PoolTensor &y, &mean, &rstd;
 };

@@ -111,7 +111,7 @@ void fp8_forward(const Layer& l, LinearRoles roles, const Tensor& y, const Linea
   const Quantized w = l.run.fp8->weight(l.run, l.layer, roles.linear, roles.weight, false);
   Quantized input = l.run.fp8->quantize(
       l.run, l.layer, roles.linear, Operand::input,
-      {.x = x.values, .activation = x.activation, .rows = true, .columns = keeps});
+      {.x = x.values, .activation = x.activation, .norm = x.norm, .rows = true, .columns = keeps});
   product(l, y, input, w, bias, addend);
   input.release_rows();
   if (keeps) *x.kept = std::move(input);
@@ -145,8 +145,9 @@ void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const 
                                 .column = column && l.run.sequence_parallel};
   if (!product.column) {
     if (!*x.kept)
-      *x.kept = l.run.fp8->quantize(l.run, l.layer, roles.linear, Operand::input,
-                                    {.x = x.values, .activation = x.activation, .columns = true});
+      *x.kept = l.run.fp8->quantize(
+          l.run, l.layer, roles.linear, Operand::input,
+          {.x = x.values, .activation = x.activation, .norm = x.norm, .columns = true});
     product.x = x.kept->columns;
     product.x_scale = x.kept->column_scale;
   }
@@ -162,12 +163,24 @@ void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const 
 
 LinearInput input_of(const Layer& l, BlockKept& k, Linear linear) {
   Quantized* kept = l.pass.training ? &k.quantized_of(linear) : nullptr;
+  const auto normed = [&](const Tensor& x, NormRoles roles, const Tensor& mean,
+                          const Tensor& rstd) -> LinearInput {
+    return {.values = x,
+            .norm = {.weight = l.weight(roles.weight),
+                     .bias = l.weight(roles.bias),
+                     .mean = mean,
+                     .rstd = rstd},
+            .kept = kept};
+  };
   switch (linear) {
     case Linear::qkv:
+      if (l.quantizes_norms()) return normed(k.x1, kInputNorm, k.mean1, k.rstd1);
       return {.values = k.y1, .kept = kept};
     case Linear::proj:
       return {.values = k.attention, .kept = kept};
     case Linear::fc1:
+      if (l.quantizes_norms())
+        return normed(l.spec().parallel_residual ? k.x1 : k.x2, kMlpNorm, k.mean2, k.rstd2);
       return {.values = k.y2, .kept = kept};
     case Linear::fc2:
       break;
@@ -180,8 +193,8 @@ void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnPara
   const PoolTensor x = arrived(l.run, gather_rows(l.run, a.x.values));
   if (l.fp8()) {
     const bool keeps = a.x.kept != nullptr && l.fp8_weight_gradients() && !l.run.sequence_parallel;
-    return fp8_forward(l, roles, a.y, {.values = x, .kept = a.x.kept}, l.weight(roles.bias), {},
-                       keeps);
+    return fp8_forward(l, roles, a.y, {.values = x, .norm = a.x.norm, .kept = a.x.kept},
+                       l.weight(roles.bias), {}, keeps);
   }
   l.ops().run(ops::LinearForward{.y = a.y,
                                  .pre_activation = a.pre_activation,
@@ -192,7 +205,7 @@ void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnPara
 }
 
 PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
-                                    OutputGradient dy, PoolTensor x, Quantized& kept) {
+                                    OutputGradient dy, const LinearInput& x) {
   const char* purpose = "gradient of norm outputs";
   const Role with_bias = bias == BiasGradient::here ? roles.bias : roles.weight;
   if (l.fp8_weight_gradients()) {
@@ -201,12 +214,11 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
     dy = {};
     PendingTensor dx = sum_rows(l.run, fp8_input_gradient(l, roles, dy8, purpose));
     dy8.release_rows();
-    fp8_weight_gradient(l, roles, std::move(dy8), {.values = x, .kept = &kept}, true);
-    release_after_products(l, std::move(x));
+    fp8_weight_gradient(l, roles, std::move(dy8), x, true);
     return arrived(l.run, std::move(dx));
   }
   // A product that runs later also gathers later.
-  PendingTensor rows = l.pass.later != nullptr ? here(x) : gather_rows(l.run, x);
+  PendingTensor rows = l.pass.later != nullptr ? here(x.values) : gather_rows(l.run, x.values);
   PoolTensor own =
       l.fp8()
           ? fp8_input_gradient(
@@ -218,11 +230,10 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
                    .weight = roles.weight,
                    .bias = with_bias,
                    .dy = dy.values,
-                   .x = x,
+                   .x = x.values,
                    .column = true},
                   std::move(rows));
   release_after_products(l, std::move(dy.values));
-  release_after_products(l, std::move(x));
   return arrived(l.run, std::move(dx));
 }
 

@@ -29,10 +29,11 @@ enum class BiasGradient : uint8_t {
   elsewhere,  ///< In another operation that reads the same numbers anyway.
 };
 
-/// A linear's input: activation(values). Only with FP8 does the linear apply the activation.
+/// A linear's input: activation(values), or norm(values). Only with FP8 does the linear apply them.
 struct LinearInput {
   Tensor values;
   ops::Activation activation = ops::Activation::none;
+  ops::AppliedNorm norm = {};
   /// BlockKept::quantized of this linear: forward stores there what backward needs, and backward
   /// takes it. Null if there is no backward.
   Quantized* kept = nullptr;
@@ -58,10 +59,10 @@ struct OutputGradient {
   ops::Activation activation = ops::Activation::none;
 };
 /// The gradient of this rank's rows of x: dy W, summed over ranks. The sum runs at the same time as
-/// the weight gradient's product. Releases dy and x after that product; x may be empty if `kept`
+/// the weight gradient's product. Releases dy after that product; x's values may be empty if x.kept
 /// has what the product needs.
 PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
-                                    OutputGradient dy, PoolTensor x, Quantized& kept);
+                                    OutputGradient dy, const LinearInput& x);
 
 /// partial (S, B, O) = x W^T + addend: one rank's term of the sum that sum_rows() computes. The
 /// bias is added here if one rank has the whole weight, otherwise by the norm after the sum.

@@ -67,8 +67,9 @@ struct Run {
   Weights& weights;
   Grads& grads;
   comm::Comm& tp;
-  Fp8* fp8 = nullptr;   ///< Null: no layer computes in FP8.
-  Tensor cosine, sine;  ///< Rotary tables; empty without rotary.
+  Fp8* fp8 = nullptr;       ///< Null: no layer computes in FP8.
+  bool fuse_norms = false;  ///< Fp8Options::fuse_norms, decided.
+  Tensor cosine, sine;      ///< Rotary tables; empty without rotary.
   DType model_dtype = DType::f32;
   int64_t seq_length = 0;
   int64_t micro_batch_size = 0;

@@ -1,11 +1,11 @@
 // FP8: a linear's operands in eight bits with their scales, and their products. Here: the formats'
 // constants, how a tensor is quantized, how scales follow from the largest values, and the one form
 // of product that the hardware supports. Not here: when and with which recipe (model/fp8.h),
-// rounding on the host (number.h). May include: operation.h, activation.h, linear.h. Letters and
-// dtypes as in operation.h; "fp8" is e4m3 or e5m2. A tensor's only scale is four fp32, since
-// cuBLASLt wants its address to be a multiple of 16: the inverse that a product multiplies by, the
-// factor that a value is multiplied by before it is rounded, and two unused ones. Of several scales
-// only the inverses are kept.
+// rounding on the host (number.h). May include: operation.h, activation.h, linear.h, norm.h.
+// Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A tensor's only scale is four fp32,
+// since cuBLASLt wants its address to be a multiple of 16: the inverse that a product multiplies
+// by, the factor that a value is multiplied by before it is rounded, and two unused ones. Of
+// several scales only the inverses are kept.
 // Source: Micikevicius et al. 2022, "FP8 formats for deep learning"; OCP OFP8.
 //
 // SPDX-License-Identifier: MIT
@@ -15,6 +15,7 @@
 
 #include "trainer/ops/activation.h"
 #include "trainer/ops/linear.h"
+#include "trainer/ops/norm.h"
 #include "trainer/ops/operation.h"
 
 namespace ops {
@@ -50,8 +51,8 @@ constexpr ScaleShape scale_shape(Scaling scaling, int64_t rows, int64_t depth) n
   return {scale_blocks(rows), (scale_blocks(depth) + 3) / 4 * 4};
 }
 
-/// R and C of a quantized v, and the check of what it is computed from: x, pre_activation and
-/// activation of Quantize or QuantizeInBlocks.
+/// R and C of a quantized v, and the check of what it is computed from: x, pre_activation,
+/// activation and norm of Quantize or QuantizeInBlocks.
 template <class Args>
 int64_t quantized_columns(const Args& a) noexcept {
   if (a.pre_activation) return a.pre_activation.columns();
@@ -66,6 +67,8 @@ void check_quantized(const Expect& e, const Args& a) {
   e.matrix("x", a.x, a.x.dtype, r, in);
   if (a.pre_activation) e.matrix("pre_activation", a.pre_activation, a.x.dtype, r, c);
   e.that(!a.pre_activation || a.activation != Activation::none, "a slope needs an activation");
+  e.that(!a.norm || a.activation == Activation::none, "a norm or an activation, not both");
+  if (a.norm) a.norm.check(e, a.x);
   if (a.rows) e.matrix("rows", a.rows, a.rows.dtype, r, c);
   if (a.columns) e.dims("columns", a.columns, {c, r});
   for (const Tensor* t : {&a.rows, &a.columns})
@@ -77,7 +80,7 @@ void check_quantized(const Expect& e, const Args& a) {
   e.dims("dbias", a.dbias, {c});
 }
 
-/// v = x, or activation(x), or x * activation'(pre_activation);  rows = round(v * factor) and
+/// v = x, norm(x), activation(x), or x * activation'(pre_activation);  rows = round(v * factor) and
 /// columns its transpose;  amax = max(amax, |v|);  dbias (+)= column sums of v. Rounds to nearest
 /// even; finite values beyond the largest become the largest; NaN and Inf become NaN, and amax then
 /// is not finite. Any output may be omitted. Swiglu: x (R, 2C) as [gate | up] forward; backward x
@@ -93,6 +96,7 @@ struct Quantize {
   Tensor x;               ///< (R, C) model dtype.
   Tensor pre_activation;  ///< (R, C) model dtype: for the backward forms; optional.
   Activation activation = Activation::none;
+  AppliedNorm norm = {};
 
   /// R and C of v.
   int64_t row_count() const noexcept { return x.rows(); }
@@ -105,8 +109,8 @@ struct Quantize {
     if (amax) e.shape("amax", amax, DType::f32, {1});
   }
   Cost cost() const {
-    return {(activation == Activation::none ? 4.0 : 16.0) * count(x),
-            bytes_of({&rows, &columns, &x, &pre_activation})};
+    return {(activation == Activation::none && !norm ? 4.0 : 16.0) * count(x),
+            bytes_of({&rows, &columns, &x, &pre_activation, &norm.mean, &norm.rstd})};
   }
 };
 
@@ -127,6 +131,7 @@ struct QuantizeInBlocks {
   Tensor x;               ///< (R, C) model dtype, and for other forms as in Quantize.
   Tensor pre_activation;  ///< (R, C) model dtype: for the backward forms; optional.
   Activation activation = Activation::none;
+  AppliedNorm norm = {};
   Scaling scaling = Scaling::row;  ///< Not tensor.
   int32_t margin = 0;
   bool power_of_two = true;
@@ -148,9 +153,9 @@ struct QuantizeInBlocks {
   Cost cost() const {
     // Columns' scales of whole columns are found in a pass of their own.
     const double reads = scaling == Scaling::row && columns ? 2 : 1;
-    return {reads * (activation == Activation::none ? 4.0 : 16.0) * count(x),
+    return {reads * (activation == Activation::none && !norm ? 4.0 : 16.0) * count(x),
             bytes_of({&rows, &columns, &row_scale, &column_scale}) +
-                reads * bytes_of({&x, &pre_activation})};
+                reads * bytes_of({&x, &pre_activation, &norm.mean, &norm.rstd})};
   }
 };
 

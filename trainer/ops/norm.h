@@ -1,5 +1,5 @@
-// Residual add, dropout and norm in one pass, and its backward. May include: operation.h,
-// dropout.h. Letters and dtypes as in operation.h.
+// Residual add, dropout and norm in one pass, and its backward; norms that another operation
+// applies to its input. May include: operation.h, dropout.h. Letters and dtypes as in operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,10 +14,27 @@ namespace ops {
 /// What a norm subtracts and divides by.
 enum class Norm : uint8_t { layernorm, rmsnorm };
 
+/// A norm that an operation applies to its input x (R, C), whose statistics are known: (x - mean) *
+/// rstd * weight + bias, rounded to the model dtype. It has the bits of ResidualNormForward's y.
+struct AppliedNorm {
+  Tensor weight;  ///< (C) x's dtype; empty: no norm.
+  Tensor bias;    ///< (C) x's dtype; optional.
+  Tensor mean;    ///< (R) fp32, of any rank; layernorm only.
+  Tensor rstd;    ///< (R) fp32, of any rank.
+
+  explicit operator bool() const noexcept { return bool(weight); }
+  void check(const Expect& e, const Tensor& x) const {
+    e.shape("weight", weight, x.dtype, {x.columns()});
+    if (bias) e.shape("bias", bias, x.dtype, {x.columns()});
+    if (mean) e.shape("mean", mean.flat(), DType::f32, {x.rows()});
+    e.shape("rstd", rstd.flat(), DType::f32, {x.rows()});
+  }
+};
+
 /// residual_out = residual + dropout(branch + branch_bias), rounded to the model dtype;  y =
 /// norm(residual_out) * weight + bias. Without branch, residual_out must be empty: y =
-/// norm(residual). Without y (and weight), only the sum. In place: residual_out may be residual or
-/// branch; y may be branch.
+/// norm(residual). Without y (and weight), only the sum and the statistics that are given. In
+/// place: residual_out may be residual or branch; y may be branch.
 struct ResidualNormForward {
   static constexpr const char* kName = "residual_norm_forward";
   Norm norm = Norm::layernorm;
@@ -46,10 +63,11 @@ struct ResidualNormForward {
       if (branch_bias) e.shape("branch_bias", branch_bias, r.dtype, {r.shape[2]});
       dropout.check(e, r.columns());
     }
-    if (!y) return;
-    e.like("y", y, r);
-    e.shape("weight", weight, r.dtype, {r.shape[2]});
-    if (bias) e.shape("bias", bias, r.dtype, {r.shape[2]});
+    if (y) {
+      e.like("y", y, r);
+      e.shape("weight", weight, r.dtype, {r.shape[2]});
+      if (bias) e.shape("bias", bias, r.dtype, {r.shape[2]});
+    }
     if (mean) e.shape("mean", mean, DType::f32, {r.shape[0], r.shape[1]});
     if (rstd) e.shape("rstd", rstd, DType::f32, {r.shape[0], r.shape[1]});
   }

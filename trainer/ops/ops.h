@@ -74,6 +74,9 @@ class Ops {
   virtual std::string identity() const { return ""; }
   /// Why this device cannot compute an Fp8Product with such scales; empty where it can.
   virtual std::string fp8_objection(Fp8Scales) const { return ""; }
+  /// Whether linears in FP8 should leave the norms before them to Quantize and QuantizeInBlocks
+  /// here, instead of reading what ResidualNormForward has written; the bits are the same.
+  virtual bool quantizes_norms() const { return false; }
   /// Bytes that can still be allocated.
   virtual int64_t free_bytes() const = 0;
   /// A block of device memory, aligned to 1024 bytes; Arena is its only caller. Errors:

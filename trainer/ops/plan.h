@@ -39,6 +39,9 @@ class PlanOps final : public Ops {
 
   Device device() const override { return Device::plan; }
   std::string describe() const override { return "plan"; }
+  bool quantizes_norms() const override {
+    return target_ != nullptr ? target_->quantizes_norms() : kGpusQuantizeNorms;
+  }
   int64_t free_bytes() const override { return INT64_MAX; }
   void* allocate(int64_t bytes) override;
   void release(void*) noexcept override {}

@@ -53,7 +53,9 @@ inline std::ostream& operator<<(std::ostream& out, const Layout& l) {
              << int(l.recompute.granularity) << " of " << l.recompute.num_layers << ", data "
              << l.data << ", ZeRO " << l.zero << (l.overlap ? ", overlap" : "") << ", fp8 "
              << int(l.fp8.format) << int(l.fp8.recipe) << l.fp8.weight_gradients
-             << (l.fp8.param_gather ? " gathered" : "") << (l.offload ? ", offload" : "")
+             << (l.fp8.param_gather ? " gathered" : "")
+             << (l.fp8.fuse_norms ? (*l.fp8.fuse_norms ? " with norms" : " after norms") : "")
+             << (l.offload ? ", offload" : "")
              << (l.muon ? ", muon " + std::to_string(int(*l.muon)) : "");
 }
 

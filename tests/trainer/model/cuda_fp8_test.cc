@@ -1,6 +1,6 @@
 // Models in FP8 on a GPU: close to the CPU's FP8 and to bf16; the same bits with and without
-// recording and for every kind of recompute; steps that are not finite are skipped, named, and do
-// not affect the scales.
+// recording, for every kind of recompute, and with norms that linears apply; steps that are not
+// finite are skipped, named, and do not affect the scales.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -132,6 +132,27 @@ TEST_P(CudaFp8Model, TheSameBitsRecordedRecomputedAndAgain) {
       options.recompute = recompute;
       options.capture = true;
       EXPECT_TRUE(train(*gpu, options, 5) == wanted) << int(recompute.granularity);
+    }
+  }
+}
+
+// Norms that linears apply while they round have the bits of norms that are written before.
+TEST_P(CudaFp8Model, NormsInTheRoundingPassChangeNoBit) {
+  using G = Recompute::Granularity;
+  for (const auto recipe : kRecipes) {
+    EngineOptions options = options_of(DType::bf16, hybrid(recipe));
+    options.fp8.fuse_norms = false;
+    const Outcome written = train(*gpu, options, 5);
+    options.fp8.fuse_norms = true;
+    EXPECT_TRUE(train(*gpu, options, 5) == written) << "recipe " << int(recipe);
+    EXPECT_TRUE(train(*gpu, options, 5) == written) << "again, recipe " << int(recipe);
+    options.capture = false;
+    EXPECT_TRUE(train(*gpu, options, 5) == written) << "call by call, recipe " << int(recipe);
+    for (const G granularity : {G::selective, G::full}) {
+      options.recompute.granularity = granularity;
+      options.capture = true;
+      EXPECT_TRUE(train(*gpu, options, 5) == written)
+          << "recompute " << int(granularity) << ", recipe " << int(recipe);
     }
   }
 }

@@ -1,5 +1,6 @@
 // Whole models with linears in FP8, on the CPU: close to fp32, learning, the same bits for every
-// kind of recompute and after resuming; layers and gradients kept in the model dtype.
+// kind of recompute and after resuming, with norms that linears apply and norms that are written;
+// layers and gradients kept in the model dtype.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "trainer/engine/engine.h"
@@ -156,6 +158,120 @@ TEST(Fp8Model, EveryRecomputationGivesTheSameBits) {
   }
 }
 
+// A norm that a linear applies while it rounds has the bits of a norm that is written before.
+TEST(Fp8Model, NormsInTheRoundingPassChangeNoBit) {
+  using G = Recompute::Granularity;
+  using M = Recompute::Method;
+  for (const char* family : {"gpt2", "gpt_neox", "llama", "opt"})
+    for (const Recipe recipe : kRecipes)
+      for (const Recompute recompute :
+           {Recompute{}, Recompute{G::selective, M::uniform, 1}, Recompute{G::full, M::uniform, 2},
+            Recompute{G::full, M::block, 1}}) {
+        EngineOptions options = options_for(fp8(Format::hybrid, recipe));
+        options.recompute = recompute;
+        options.fp8.fuse_norms = false;
+        const Training written = train(family, options, 3, 2);
+        options.fp8.fuse_norms = true;
+        EXPECT_EQ(train(family, options, 3, 2), written)
+            << family << " " << int(recipe) << " " << int(recompute.granularity);
+      }
+}
+
+/// What the norms and quantizing passes of a planned step with one micro-batch and an evaluation
+/// are.
+struct NormCalls {
+  int written = 0, statistics = 0, quantized = 0;  ///< ... norms, and passes that apply one.
+  bool operator==(const NormCalls&) const = default;
+};
+NormCalls norm_calls(const ModelSpec& spec, EngineOptions options, ops::Ops* target,
+                     const Topology& topology = {}) {
+  options.max_microbatches = 1;
+  std::vector<ops::AnyArgs> calls;
+  plan_engine({spec, options, topology}, target, &calls);
+  NormCalls out;
+  for (const ops::AnyArgs& call : calls) {
+    if (const auto* norm = std::get_if<ops::ResidualNormForward>(&call)) {
+      out.written += bool(norm->y);
+      out.statistics += !norm->y && norm->rstd;
+    }
+    if (const auto* pass = std::get_if<ops::Quantize>(&call)) out.quantized += bool(pass->norm);
+    if (const auto* pass = std::get_if<ops::QuantizeInBlocks>(&call))
+      out.quantized += bool(pass->norm);
+  }
+  return out;
+}
+
+// A norm's output is written only where something reads it: a layer in the model dtype, the head,
+// and what the comments below name. Counts are of a step and an evaluation.
+TEST(Fp8Model, NormOutputsAreWrittenOnlyWhereTheyAreRead) {
+  ops::cpu::CpuOps cpu(1);
+  for (const char* family : {"gpt2", "gpt_neox", "llama"}) {
+    ModelSpec spec = small(family);
+    spec.ffn_hidden_size = 64;  // for two tensor-parallel ranks
+    for (const Recipe recipe : kRecipes) {
+      EngineOptions options = options_for(fp8(Format::hybrid, recipe));
+      // tensorwise looks for each tensor's largest value first, delayed only where it knows none.
+      const bool again = recipe == Recipe::tensorwise || recipe == Recipe::delayed;
+      const int step = 2 * kLayers * (again ? 2 : 1);
+      const int evaluation = 2 * kLayers * (recipe == Recipe::tensorwise ? 2 : 1);
+      const NormCalls fused{2, 4 * kLayers, step + evaluation};
+      const NormCalls plain{4 * kLayers + 2, 0, 0};
+      EXPECT_EQ(norm_calls(spec, options, &cpu), fused) << family << " " << int(recipe);
+      EXPECT_EQ(norm_calls(spec, options, nullptr), ops::kGpusQuantizeNorms ? fused : plain)
+          << "the device decides, without one as a GPU";
+      options.fp8.fuse_norms = false;
+      EXPECT_EQ(norm_calls(spec, options, &cpu), plain) << family << " " << int(recipe);
+      options.fp8.fuse_norms = true;
+      EXPECT_EQ(norm_calls(spec, options, nullptr), fused) << family << " " << int(recipe);
+      // A layer that is not in FP8.
+      options.fp8.plain_layers_at_start = 1;
+      EXPECT_EQ(norm_calls(spec, options, nullptr).written, 4 + 2);
+      options.fp8.plain_layers_at_start = 0;
+      // Tensor-parallel ranks each have all rows, unless the stream is divided: then the others
+      // read this rank's.
+      const Topology two = make_topology(0, 2, 2, 1);
+      EXPECT_EQ(norm_calls(spec, options, nullptr, two), fused) << family << " " << int(recipe);
+      options.sequence_parallel = true;
+      EXPECT_EQ(norm_calls(spec, options, nullptr, two), plain) << family << " " << int(recipe);
+      options.sequence_parallel = false;
+      // Gradients of weights in the model dtype.
+      options.fp8.weight_gradients = false;
+      EXPECT_EQ(norm_calls(spec, options, nullptr), plain) << family << " " << int(recipe);
+    }
+  }
+  // The stream itself.
+  ModelSpec post = small("opt");
+  post.post_norm = true;
+  complete(post);
+  EngineOptions options = options_for(fp8(Format::hybrid, Recipe::delayed));
+  options.fp8.fuse_norms = true;
+  EXPECT_EQ(norm_calls(post, options, nullptr).quantized, 0);
+  EXPECT_EQ(norm_calls(post, options, nullptr).statistics, 0);
+  // What selective recompute drops is made again from the statistics, not by a norm.
+  options.recompute.granularity = Recompute::Granularity::selective;
+  const NormCalls dropped = norm_calls(small("gpt2"), options, nullptr);
+  EXPECT_EQ(dropped.written, 2);
+  EXPECT_EQ(dropped.statistics, 4 * kLayers);
+  EXPECT_EQ(dropped.quantized, 2 * kLayers * (2 + 1 + 1));
+}
+
+// Selective recompute makes all norms' outputs of a layer again, where they are written.
+TEST(Fp8Model, NormOutputsThatAreNotWrittenTakeNoMemory) {
+  ModelSpec spec = small("gpt2");
+  spec.hidden_size = 1024;
+  spec.ffn_hidden_size = 4096;
+  spec.kv_channels = 0;
+  complete(spec);
+  EngineOptions options = options_for(fp8(Format::hybrid, Recipe::delayed));
+  options.recompute.granularity = Recompute::Granularity::selective;
+  int64_t bytes[2] = {};
+  for (const bool fuse : {false, true}) {
+    options.fp8.fuse_norms = fuse;
+    bytes[fuse] = plan_engine({spec, options}, nullptr).total_bytes;
+  }
+  EXPECT_LT(bytes[1], bytes[0]);
+}
+
 TEST(Fp8Model, EvaluationChangesNoTrainingBit) {
   for (const Recipe recipe : kRecipes) {
     const EngineOptions options = options_for(fp8(Format::hybrid, recipe));
@@ -267,14 +383,27 @@ TEST(Fp8Model, EveryScaleFollowsItsOwnTensor) {
 }
 
 TEST(Fp8Model, MemoryPlanIsExact) {
-  for (const Recipe recipe : kRecipes) {
-    ops::cpu::CpuOps ops(2);
-    Engine engine(small("llama"), options_for(fp8(Format::hybrid, recipe)), ops);
-    engine.initialise();
-    fill(engine, 1);
-    engine.step(1, kM, 3e-3f, 0.1f);
-    EXPECT_EQ(engine.result().skip, 0);
-    EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << int(recipe);
+  for (const char* family : {"llama", "gpt2"}) {
+    ModelSpec spec = small(family);
+    // Then branches are added by the norms, whose outputs would take the branches' place.
+    if (!spec.gated()) spec.hidden_dropout = 0.1f;
+    for (const Recipe recipe : kRecipes) {
+      int64_t bytes[2] = {};  // with norms that are written, and applied by the linears
+      for (const bool fuse : {false, true}) {
+        ops::cpu::CpuOps ops(2);
+        EngineOptions options = options_for(fp8(Format::hybrid, recipe));
+        options.fp8.fuse_norms = fuse;
+        Engine engine(spec, options, ops);
+        engine.initialise();
+        fill(engine, 1);
+        engine.step(1, kM, 3e-3f, 0.1f);
+        EXPECT_EQ(engine.result().skip, 0);
+        EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes)
+            << family << " " << int(recipe);
+        bytes[fuse] = engine.peak_bytes();
+      }
+      EXPECT_LE(bytes[1], bytes[0]) << family << " " << int(recipe);
+    }
   }
 }
 

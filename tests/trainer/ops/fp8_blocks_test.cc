@@ -104,6 +104,27 @@ TEST_F(Fp8Blocks, CodesAndScalesOfBothLayouts) {
   }
 }
 
+TEST_F(Fp8Blocks, ANormInTheSamePass) {
+  for_all_norms(heap, ops, [&](const NormCase& n) {
+    const int64_t r = n.x.rows(), c = n.x.columns();
+    for (const Scaling scaling : kAll) {
+      const QuantizeInBlocks before = pass_of(n.y, r, c, {.scaling = scaling});
+      QuantizeInBlocks within = pass_of(n.x, r, c, {.scaling = scaling});
+      within.norm = n.applied;
+      ops.run(before);
+      ops.run(within);
+      EXPECT_TRUE(same_bytes(within.rows, before.rows)) << int(scaling);
+      EXPECT_TRUE(same_bytes(within.columns, before.columns)) << int(scaling);
+      EXPECT_TRUE(same_bytes(within.row_scale, before.row_scale)) << int(scaling);
+      EXPECT_TRUE(same_bytes(within.column_scale, before.column_scale)) << int(scaling);
+      const double statistics = bytes_of({&n.applied.mean, &n.applied.rstd});
+      EXPECT_EQ(within.cost().bytes,
+                before.cost().bytes + statistics * (scaling == Scaling::row ? 2 : 1));
+      EXPECT_GT(within.cost().flops, before.cost().flops);
+    }
+  });
+}
+
 TEST_F(Fp8Blocks, OneLayoutIsTheSameAsBoth) {
   const Values v = unusual(144, 272);
   const Tensor x = heap.floats({144, 272}, v);

@@ -1,5 +1,5 @@
 // FP8 in float64, independent of the program: codes and their values by the formats' definition,
-// rounding by search, and operands with scales of rows or blocks.
+// rounding by search, and operands with scales of rows or blocks. Norms to be quantized.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -7,16 +7,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <vector>
 
 #include "tests/trainer/ops/numeric.h"
-#include "trainer/ops/fp8.h"
+#include "trainer/ops/ops.h"
 
 namespace fp8_reference {
 
 using numeric::Values;
 using ops::DType;
 using ops::Scaling;
+using ops::Tensor;
 
 /// The value of a code by the definition of the format: sign, exponent, mantissa.
 inline double value_of(DType dtype, int code) {
@@ -93,6 +96,54 @@ inline Rounded rounded(const Values& v, int64_t rows, int64_t depth, const Round
       });
     }
   return out;
+}
+
+/// A norm of x (S, B, C): how it is computed before it is quantized, and in the same pass. The row
+/// of element `broken`, if it is not negative, is not finite.
+struct NormCase {
+  Tensor x, y;
+  ops::AppliedNorm applied;
+};
+inline NormCase norm_case(numeric::Heap& heap, ops::Ops& ops, ops::Norm norm, bool has_bias,
+                          int64_t broken = -1) {
+  constexpr int64_t kS = 24, kB = 6, kC = 272;
+  const auto random = [&](uint32_t seed, double scale, double mean) {
+    Values v = numeric::random_values(kC, seed, scale);
+    for (double& w : v) w = static_cast<float>(w + mean);
+    return heap.floats({kC}, v);
+  };
+  const bool layer = norm == ops::Norm::layernorm;
+  NormCase out{.x = heap.floats({kS, kB, kC}, numeric::random_values(kS * kB * kC, 1, 3)),
+               .y = heap.empty({kS, kB, kC}),
+               .applied = {.weight = random(2, 0.5, 1),
+                           .bias = has_bias ? random(3, 0.5, 0) : Tensor(),
+                           .mean = layer ? heap.empty({kS, kB}) : Tensor(),
+                           .rstd = heap.empty({kS, kB})}};
+  if (broken >= 0) out.x.as<float>()[broken] = std::numeric_limits<float>::infinity();
+  const ops::AppliedNorm& a = out.applied;
+  ops.run(ops::ResidualNormForward{.norm = norm,
+                                   .y = out.y,
+                                   .residual_out = {},
+                                   .mean = a.mean,
+                                   .rstd = a.rstd,
+                                   .residual = out.x,
+                                   .branch = {},
+                                   .branch_bias = {},
+                                   .weight = a.weight,
+                                   .bias = a.bias,
+                                   .dropout = {}});
+  return out;
+}
+/// body(case) for both norms, with and without a bias, finite and not.
+template <class Body>
+void for_all_norms(numeric::Heap& heap, ops::Ops& ops, const Body& body) {
+  for (const ops::Norm norm : {ops::Norm::layernorm, ops::Norm::rmsnorm})
+    for (const bool has_bias : {true, false})
+      for (const int64_t broken : {-1, 5000}) body(norm_case(heap, ops, norm, has_bias, broken));
+}
+/// Bit for bit, NaN too.
+inline bool same_bytes(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
 }
 
 }  // namespace fp8_reference

@@ -189,6 +189,63 @@ TEST_F(Fp8Ops, QuantizeIsTheActivationOrItsSlopeRounded) {
   }
 }
 
+// A norm in the same pass has the bits of a norm before it.
+TEST_F(Fp8Ops, QuantizeAppliesANorm) {
+  for_all_norms(heap, ops, [&](const NormCase& n) {
+    const int64_t r = n.x.rows(), c = n.x.columns();
+    for (const DType dtype : {DType::e4m3, DType::e5m2}) {
+      const auto pass = [&] {
+        return Quantize{.rows = heap.make(dtype, {r, c}),
+                        .columns = heap.make(dtype, {c, r}),
+                        .scale = scale(70),
+                        .amax = heap.floats({1}, {0.5}),
+                        .dbias = heap.empty({c}),
+                        .accumulate_bias = false,
+                        .x = n.y,
+                        .pre_activation = {}};
+      };
+      const Quantize before = pass();
+      Quantize within = pass();
+      within.x = n.x;
+      within.norm = n.applied;
+      ops.run(before);
+      ops.run(within);
+      EXPECT_TRUE(same_bytes(within.rows, before.rows));
+      EXPECT_TRUE(same_bytes(within.columns, before.columns));
+      EXPECT_TRUE(same_bytes(within.amax, before.amax));
+      EXPECT_TRUE(same_bytes(within.dbias, before.dbias));
+      const double statistics = bytes_of({&n.applied.mean, &n.applied.rstd});
+      EXPECT_EQ(within.cost().bytes, before.cost().bytes + statistics);
+      EXPECT_GT(within.cost().flops, before.cost().flops);
+    }
+  });
+}
+
+TEST_F(Fp8Ops, RefusesANormOfOtherSizes) {
+  const NormCase n = norm_case(heap, ops, Norm::layernorm, true);
+  const int64_t r = n.x.rows(), c = n.x.columns();
+  const Quantize good{.rows = heap.make(DType::e4m3, {r, c}),
+                      .columns = {},
+                      .scale = scale(1),
+                      .amax = {},
+                      .dbias = {},
+                      .x = n.x,
+                      .pre_activation = {},
+                      .norm = n.applied};
+  EXPECT_NO_THROW(good.check(Device::cpu));
+  const auto refused = [&](const auto& change) {
+    Quantize bad = good;
+    change(bad);
+    EXPECT_THROW(bad.check(Device::cpu), ShapeError);
+  };
+  refused([&](Quantize& a) { a.norm.weight = heap.empty({c - 1}); });
+  refused([&](Quantize& a) { a.norm.bias = heap.empty({c + 1}); });
+  refused([&](Quantize& a) { a.norm.mean = heap.empty({r - 1}); });
+  refused([&](Quantize& a) { a.norm.rstd = heap.empty({r, 2}); });
+  refused([&](Quantize& a) { a.norm.rstd = {}; });
+  refused([&](Quantize& a) { a.activation = Activation::gelu_tanh; });
+}
+
 TEST_F(Fp8Ops, ScalesFollowTheLargestValues) {
   const auto update = [&](Values seen, Values history, AmaxChoice choice, int margin) {
     const auto n = static_cast<int64_t>(seen.size());

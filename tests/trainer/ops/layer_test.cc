@@ -351,6 +351,45 @@ TEST_F(LayerOps, SumsOfHeadsDependOnNoCallBefore) {
   }
 }
 
+// Without y, the sum and the statistics are the same bits.
+TEST_F(LayerOps, ANormsStatisticsAlone) {
+  constexpr int64_t kS = 5, kB = 3, kH = 80;
+  const Dropout dropout{.p = 0.25f, .seed = 1, .site = 4, .state = heap.state({})};
+  const auto random = [&](uint32_t seed) {
+    return heap.floats({kS, kB, kH}, random_values(kS * kB * kH, seed, 3));
+  };
+  for (const Norm norm : {Norm::layernorm, Norm::rmsnorm})
+    for (const bool adds : {false, true}) {
+      ResidualNormForward whole{.norm = norm,
+                                .y = heap.empty({kS, kB, kH}),
+                                .residual_out = adds ? heap.empty({kS, kB, kH}) : Tensor(),
+                                .mean = norm == Norm::layernorm ? heap.empty({kS, kB}) : Tensor(),
+                                .rstd = heap.empty({kS, kB}),
+                                .residual = random(1),
+                                .branch = adds ? random(2) : Tensor(),
+                                .branch_bias = {},
+                                .weight = heap.floats({kH}, random_values(kH, 3)),
+                                .bias = {},
+                                .dropout = dropout};
+      ResidualNormForward alone = whole;
+      alone.y = alone.weight = {};
+      if (adds) alone.residual_out = heap.empty({kS, kB, kH});
+      alone.rstd = heap.empty({kS, kB});
+      if (alone.mean) alone.mean = heap.empty({kS, kB});
+      ops.run(whole);
+      ops.run(alone);
+      EXPECT_EQ(read(alone.rstd), read(whole.rstd));
+      if (adds) {
+        EXPECT_EQ(read(alone.residual_out), read(whole.residual_out));
+      }
+      if (alone.mean) {
+        EXPECT_EQ(read(alone.mean), read(whole.mean));
+      }
+      alone.rstd = heap.empty({kB, kS});
+      EXPECT_THROW(alone.check(Device::cpu), ShapeError);
+    }
+}
+
 TEST_F(LayerOps, WideRowsAreDroppedByOneLaw) {
   // 1100 columns: more than the piece that the fused loop works on.
   constexpr int64_t kH = 1100;

@@ -33,6 +33,7 @@ class CpuOps final : public Ops {
 
   Device device() const override { return Device::cpu; }
   std::string describe() const override;
+  bool quantizes_norms() const override { return true; }
   int64_t free_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block) noexcept override;

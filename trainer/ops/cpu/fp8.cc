@@ -12,6 +12,7 @@
 #include "trainer/ops/cpu/activation.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/fp8_values.h"
+#include "trainer/ops/cpu/rows.h"
 #include "trainer/ops/launch.h"
 #include "trainer/ops/number.h"
 
@@ -24,6 +25,9 @@ template <class Args>
 void quantized_row(const Args& a, int64_t row, int64_t c, float* v) {
   const Tensor &in = a.x, &before = a.pre_activation;
   const float* x = in.as<float>() + row * in.columns();
+  if (const AppliedNorm& n = a.norm)
+    return row_norm(v, x, n.weight.as<float>(), n.bias ? n.bias.as<float>() : nullptr, c,
+                    {n.mean ? n.mean.as<float>()[row] : 0.0f, n.rstd.as<float>()[row]});
   const bool swiglu = a.activation == Activation::swiglu;
   if (!before) {
     if (swiglu) return row_swiglu(v, x, x + c, c);

@@ -38,9 +38,9 @@ void launch(CpuOps& cpu, const ResidualNormForward& a) {
         }
         x = sum;
       }
-      if (!a.y) continue;
+      if (!a.y && !a.rstd) continue;
       const RowMoments m = row_moments(x, columns, a.norm == Norm::layernorm, a.eps);
-      row_norm(a.y.as<float>() + r * columns, x, a.weight.as<float>(), bias, columns, m);
+      if (a.y) row_norm(a.y.as<float>() + r * columns, x, a.weight.as<float>(), bias, columns, m);
       if (a.mean) a.mean.as<float>()[r] = m.mean;
       if (a.rstd) a.rstd.as<float>()[r] = m.rstd;
     }

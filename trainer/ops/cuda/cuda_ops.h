@@ -40,6 +40,7 @@ class CudaOps final : public Ops {
   std::string fp8_objection(Fp8Scales scales) const override {
     return fp8_refusal(capability_, scales);
   }
+  bool quantizes_norms() const override { return kGpusQuantizeNorms; }
   int64_t free_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block) noexcept override;

@@ -36,9 +36,9 @@ struct QuantizeArgs : ValuesOf<T> {
 /// Blocks per multiprocessor, so that some load while others compute: as many as leave each thread
 /// the registers that it needs.
 template <typename T, Source kSource>
-constexpr int kBlocks = sizeof(T) == 4 || Inputs<T, kSource>::kHasUp ? 2
-                        : Inputs<T, kSource>::kHasPre                ? 3
-                                                                     : 4;
+constexpr int kBlocks = sizeof(T) == 4 || Inputs<T, kSource>::kHasUp                  ? 2
+                        : Inputs<T, kSource>::kHasPre || Inputs<T, kSource>::kHasNorm ? 3
+                                                                                      : 4;
 
 // A block owns a tile of 128 rows by 64 columns, a warp 32 by 32 of it, a thread 8 adjacent
 // elements of 4 rows: it stores eight bytes per row and, transposed, four bytes per column in
@@ -63,6 +63,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
     Inputs<T, kSource> inputs[kQuad];
 #pragma unroll
     for (int r = 0; r < kQuad; ++r) inputs[r].load(a, row + r, column);
+    ColumnNorm<T, kSource> column_norm;
+    column_norm.load(a, column);
     const bool rounds = a.rows_out != nullptr || a.columns_out != nullptr;
     const float factor = rounds ? a.scale[kScaleFactor] : 1.0f;
     uint32_t low[kQuad], high[kQuad];  // columns 0 to 3, and 4 to 7
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
       float v[kEight], of_row = 0.0f;
 #pragma unroll
       for (int j = 0; j < kEight; ++j) {
-        v[j] = inputs[r].value(a, column, j);
+        v[j] = inputs[r].value(a, column_norm, column, j);
         of_row = largest_of(of_row, v[j]);
         sum[j] += v[j];
       }
@@ -168,18 +170,14 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 void start_quantize(const Quantize& args, float* partial, cudaStream_t stream) {
   QuantizeArgs<T> a{};
+  static_cast<ValuesOf<T>&>(a) = values_of<T>(args);
   a.rows_out = data<uint8_t>(args.rows);
   a.columns_out = data<uint8_t>(args.columns);
   a.scale = data<float>(args.scale);
   a.amax = data<float>(args.amax);
   a.partial = partial;
-  a.x = data<T>(args.x);
-  a.pre = data<T>(args.pre_activation);
-  a.rows = args.row_count();
-  a.columns = args.column_count();
-  a.kind = args.activation;
   a.e5m2 = (args.rows ? args.rows : args.columns).dtype == DType::e5m2;
-  if (!packable(a.columns, 1, a.x, a.pre, a.rows_out, a.columns_out))
+  if (!packable(a.columns, 1, a.x, a.pre, a.weight, a.bias, a.rows_out, a.columns_out))
     throw ShapeError("cuda: quantize: a pointer is not a multiple of 16");
   const dim3 grid(static_cast<unsigned>(ceil_div(a.columns, kTileColumns)),
                   static_cast<unsigned>(ceil_div(a.rows, kTileRows)));

@@ -136,10 +136,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>) blocks_kernel(B
     Inputs<T, kSource> inputs[kQuad];
 #pragma unroll
     for (int r = 0; r < kQuad; ++r) inputs[r].load(a, row + r, column);
+    ColumnNorm<T, kSource> column_norm;
+    column_norm.load(a, column);
 #pragma unroll
     for (int r = 0; r < kQuad; ++r)
 #pragma unroll
-      for (int j = 0; j < kEight; ++j) v[r][j] = inputs[r].value(a, column, j);
+      for (int j = 0; j < kEight; ++j) v[r][j] = inputs[r].value(a, column_norm, column, j);
   }
   if (a.find || a.scaling != Scaling::row) {
 #pragma unroll
@@ -252,11 +254,7 @@ int64_t most_count(const QuantizeInBlocks& args) {
 template <typename T>
 void start(const QuantizeInBlocks& args, char* scratch, cudaStream_t stream) {
   BlocksArgs<T> a{};
-  a.x = data<T>(args.x);
-  a.pre = data<T>(args.pre_activation);
-  a.rows = args.row_count();
-  a.columns = args.column_count();
-  a.kind = args.activation;
+  static_cast<ValuesOf<T>&>(a) = values_of<T>(args);
   a.rows_out = data<uint8_t>(args.rows);
   a.columns_out = data<uint8_t>(args.columns);
   a.row_scale = data<float>(args.row_scale);
@@ -270,7 +268,7 @@ void start(const QuantizeInBlocks& args, char* scratch, cudaStream_t stream) {
   a.margin = args.margin;
   a.power_of_two = args.power_of_two;
   a.e5m2 = dtype == DType::e5m2;
-  if (!packable(a.columns, 1, a.x, a.pre, a.rows_out, a.columns_out))
+  if (!packable(a.columns, 1, a.x, a.pre, a.weight, a.bias, a.rows_out, a.columns_out))
     throw ShapeError("cuda: quantize_in_blocks: a pointer is not a multiple of 16");
   const dim3 grid(static_cast<unsigned>(ceil_div(a.columns, kTile)),
                   static_cast<unsigned>(ceil_div(a.rows, kTile)));

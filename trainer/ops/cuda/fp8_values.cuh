@@ -1,5 +1,6 @@
 // What the quantizing kernels share: how v is computed from x, eight adjacent elements a thread,
-// and rounding to bytes. No kernel, no host state. Included by fp8.cu and fp8_blocks.cu.
+// and rounding to bytes. No kernel, no host state. Included by fp8.cu and fp8_blocks.cu. A norm is
+// applied as norm.cu does, with the same rounding of its output, so that the bytes are the same.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,6 +10,8 @@
 
 #include "trainer/ops/cuda/activation.cuh"
 #include "trainer/ops/cuda/device.cuh"
+#include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/norm.cuh"
 
 namespace ops::cuda {
 
@@ -18,7 +21,16 @@ constexpr int kQuad = 4;   // rows per thread
 constexpr float kLargestFactor = 0x1p126f;
 
 /// How v is computed. GELU's tanh form has kernels of its own.
-enum class Source : uint8_t { plain, gelu, activation, gelu_slope, slope, swiglu, swiglu_slope };
+enum class Source : uint8_t {
+  plain,
+  norm,
+  gelu,
+  activation,
+  gelu_slope,
+  slope,
+  swiglu,
+  swiglu_slope
+};
 
 /// What v (rows, columns) is computed from.
 template <typename T>
@@ -27,7 +39,23 @@ struct ValuesOf {
   const T* pre;
   int64_t rows, columns;
   Activation kind;
+  const T* weight;  // of a norm
+  const T* bias;
+  const float* mean;
+  const float* rstd;
 };
+template <typename T, typename Args>
+ValuesOf<T> values_of(const Args& args) {
+  return {.x = data<T>(args.x),
+          .pre = data<T>(args.pre_activation),
+          .rows = args.row_count(),
+          .columns = args.column_count(),
+          .kind = args.activation,
+          .weight = data<T>(args.norm.weight),
+          .bias = data<T>(args.norm.bias),
+          .mean = data<float>(args.norm.mean),
+          .rstd = data<float>(args.norm.rstd)};
+}
 
 /// Eight adjacent elements as stored in memory.
 template <typename T>
@@ -35,6 +63,7 @@ struct Eight {
   static constexpr int kSize = Pack<T>::kSize;
   Pack<T> pack[kEight / kSize];
   __device__ __forceinline__ float get(int i) const { return pack[i / kSize].get(i % kSize); }
+  __device__ __forceinline__ void set(int i, float x) { pack[i / kSize].set(i % kSize, x); }
 };
 template <typename T>
 __device__ __forceinline__ Eight<T> load_eight(const T* p) {
@@ -45,13 +74,35 @@ __device__ __forceinline__ Eight<T> load_eight(const T* p) {
   return out;
 }
 
+/// What eight columns of v share in all rows: a norm's weight and bias.
+template <typename T, Source kSource>
+struct ColumnNorm {
+  __device__ __forceinline__ void load(const ValuesOf<T>&, int64_t) {}
+};
+template <typename T>
+struct ColumnNorm<T, Source::norm> {
+  Eight<T> weight, bias;
+
+  __device__ __forceinline__ void load(const ValuesOf<T>& a, int64_t column) {
+    weight = load_eight(a.weight + column);
+    if (a.bias != nullptr) {
+      bias = load_eight(a.bias + column);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) bias.set(i, kNoBias);
+  }
+};
+
 /// What eight adjacent elements of v are computed from.
 template <typename T, Source kSource>
 struct Inputs {
   static constexpr bool kHasPre = kSource == Source::gelu_slope || kSource == Source::slope ||
                                   kSource == Source::swiglu || kSource == Source::swiglu_slope;
   static constexpr bool kHasUp = kSource == Source::swiglu_slope;
+  static constexpr bool kHasNorm = kSource == Source::norm;
   Eight<T> x, pre[kHasPre ? 1 : 0], up[kHasUp ? 1 : 0];
+  float mean[kHasNorm ? 1 : 0], rstd[kHasNorm ? 1 : 0];
 
   __device__ __forceinline__ void load(const ValuesOf<T>& a, int64_t row, int64_t column) {
     if constexpr (kSource == Source::swiglu) {
@@ -66,9 +117,17 @@ struct Inputs {
       x = load_eight(a.x + row * a.columns + column);
       if constexpr (kHasPre) pre[0] = load_eight(a.pre + row * a.columns + column);
     }
+    if constexpr (kHasNorm) {
+      mean[0] = a.mean != nullptr ? a.mean[row] : 0.0f;
+      rstd[0] = a.rstd[row];
+    }
   }
-  __device__ __forceinline__ float value(const ValuesOf<T>& a, int64_t column, int i) const {
+  __device__ __forceinline__ float value(const ValuesOf<T>& a, const ColumnNorm<T, kSource>& norm,
+                                         int64_t column, int i) const {
     const float v = x.get(i);
+    if constexpr (kHasNorm)
+      return to_float(
+          from_float<T>(normed(v, mean[0], rstd[0], norm.weight.get(i), norm.bias.get(i))));
     if constexpr (kSource == Source::gelu) return activate<T>(Activation::gelu_tanh, v);
     if constexpr (kSource == Source::activation) return activate<T>(a.kind, v);
     if constexpr (kSource == Source::gelu_slope)
@@ -109,11 +168,12 @@ __device__ __forceinline__ void transpose_four(const uint32_t* w, uint32_t* out)
   out[3] = __byte_perm(b01, b23, 0x7632);
 }
 
-/// body(std::integral_constant<Source, ...>) for an operation's activation.
+/// body(std::integral_constant<Source, ...>) for an operation's activation or norm.
 template <typename Args, typename Body>
 void dispatch_source(const Args& a, const Body& body) {
   const auto of = [&]<Source kSource>() { body(std::integral_constant<Source, kSource>()); };
   const bool slope = bool(a.pre_activation);
+  if (a.norm) return of.template operator()<Source::norm>();
   switch (a.activation) {
     case Activation::none:
       return of.template operator()<Source::plain>();

@@ -1,12 +1,14 @@
 // Residual add, dropout and normalisation (LayerNorm, RMSNorm) in one pass.
 // Lives here: ResidualNormForward and its kernels; the backward is in norm_backward.cu.
 // Rows R = S*B of H values. Statistics are fp32, and are those of the rounded residual_out, which
-// is what the backward pass reads. Bound by memory: 4 tensors of R*H.
+// is what the backward pass reads. Bound by memory: 4 tensors of R*H, 3 where only the statistics
+// are wanted.
 // Source: Ba et al. 2016; Zhang and Sennrich 2019; equals cpu/norm.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/norm.cuh"
 #include "trainer/ops/launch.h"
 
 namespace ops::cuda {
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(kWarps == 1 ? kForwardThreads : kWarps * kWarp
       if (a.sum != nullptr) store_pack(a.sum + base + p * kSize, value[i]);
     }
   }
-  if (a.y == nullptr) return;
+  if (a.y == nullptr && a.inv_std == nullptr) return;
   float mean = 0.0f;
   if (!a.rms) {
 #pragma unroll
@@ -111,17 +113,18 @@ __global__ void __launch_bounds__(kWarps == 1 ? kForwardThreads : kWarps * kWarp
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     const int p = lane + i * kWarp * kWarps;
-    if (p >= packs) continue;
+    if (p >= packs || a.y == nullptr) continue;
     const Pack<T> w = load_pack(a.weight + p * kSize);
     Pack<T> y;
     if (a.bias != nullptr) {
       const Pack<T> b = load_pack(a.bias + p * kSize);
 #pragma unroll
       for (int j = 0; j < kSize; ++j)
-        y.set(j, (value[i].get(j) - mean) * inv_std * w.get(j) + b.get(j));
+        y.set(j, normed(value[i].get(j), mean, inv_std, w.get(j), b.get(j)));
     } else {
 #pragma unroll
-      for (int j = 0; j < kSize; ++j) y.set(j, (value[i].get(j) - mean) * inv_std * w.get(j));
+      for (int j = 0; j < kSize; ++j)
+        y.set(j, normed(value[i].get(j), mean, inv_std, w.get(j), kNoBias));
     }
     store_pack(a.y + base + p * kSize, y);
   }
@@ -149,7 +152,7 @@ __global__ void __launch_bounds__(256) add_norm_forward_plain_kernel(ForwardArgs
     if (a.sum != nullptr) a.sum[base + i] = rounded;
     total += to_float(rounded);
   }
-  if (a.y == nullptr) return;
+  if (a.y == nullptr && a.inv_std == nullptr) return;
   if (a.sum != nullptr) input = a.sum;  // each thread reads back only what it wrote
   const float mean = a.rms ? 0.0f : block_sum(total, shared[0]) / static_cast<float>(a.hidden);
   float square = 0.0f;
@@ -159,10 +162,12 @@ __global__ void __launch_bounds__(256) add_norm_forward_plain_kernel(ForwardArgs
   }
   square = block_sum(square, shared[1]);
   const float inv_std = rsqrtf(square / static_cast<float>(a.hidden) + a.eps);
-  for (int i = static_cast<int>(threadIdx.x); i < a.hidden; i += 256) {
-    float y = (to_float(input[base + i]) - mean) * inv_std * to_float(a.weight[i]);
-    if (a.bias != nullptr) y += to_float(a.bias[i]);
-    a.y[base + i] = from_float<T>(y);
+  if (a.y != nullptr) {
+    for (int i = static_cast<int>(threadIdx.x); i < a.hidden; i += 256) {
+      const float bias = a.bias != nullptr ? to_float(a.bias[i]) : kNoBias;
+      a.y[base + i] = from_float<T>(
+          normed(to_float(input[base + i]), mean, inv_std, to_float(a.weight[i]), bias));
+    }
   }
   if (threadIdx.x == 0) {
     if (a.mean != nullptr) a.mean[row] = mean;

@@ -168,6 +168,35 @@ TEST_P(CudaFp8Blocks, ActivationsAndSlopes) {
     }
 }
 
+// As in fp8_test.cc: on each side the bits of a norm before the pass.
+TEST_P(CudaFp8Blocks, ANormInTheSamePass) {
+  for_all_norms([&](const NormCase& n, const std::string& what) {
+    const int64_t r = n.x[0].rows(), c = n.x[0].columns();
+    for (const Scaling scaling : kAll) {
+      const Output before = output(r, c, DType::e4m3, scaling),
+                   within = output(r, c, DType::e4m3, scaling);
+      both([&](int i) { return pass_of(before, i, scaling, n.y[i]); });
+      both([&](int i) {
+        QuantizeInBlocks pass = pass_of(within, i, scaling, n.x[i]);
+        pass.norm = n.applied(i);
+        return pass;
+      });
+      const std::string at = what + ", " + std::to_string(int(scaling));
+      for (int side = 0; side < 2; ++side) {
+        const auto same = [&](const Twin& a, const Twin& b) {
+          return bytes(a, side) == bytes(b, side);
+        };
+        EXPECT_TRUE(same(within.rows, before.rows)) << at << " " << side;
+        EXPECT_TRUE(same(within.columns, before.columns)) << at << " " << side;
+        EXPECT_TRUE(same(within.row_scale, before.row_scale)) << at << " " << side;
+        EXPECT_TRUE(same(within.column_scale, before.column_scale)) << at << " " << side;
+      }
+      expect_near(within.rows, within.row_scale, scaling, "rows, " + at);
+      expect_near(within.columns, within.column_scale, scaling, "columns, " + at);
+    }
+  });
+}
+
 // Every pair of scalings that a linear's products have, and sizes whose last blocks are partial.
 TEST_P(CudaFp8Blocks, Products) {
   if (model() == DType::f32) GTEST_SKIP() << "products give 16 bits, or fp32 gradients";

@@ -57,6 +57,24 @@ void CudaLayer::check_residual_norm(const std::vector<int64_t>& widths) {
         expect_close("sum" + at, sum, 1.01, 0.01, 2);
         expect_close("y" + at, y, 1.01, 1.5, static_cast<double>(h));
         expect_close("rstd" + at, rstd, 0, 1, static_cast<double>(h));
+        // Without y, the same bits of the rest.
+        const Twin alone = empty(model(), {rows, b, h}), mean_alone = empty(DType::f32, {rows, b}),
+                   rstd_alone = empty(DType::f32, {rows, b});
+        both([&](int i) {
+          return ResidualNormForward{.norm = norm,
+                                     .residual_out = alone[i],
+                                     .mean = norm == Norm::layernorm ? mean_alone[i] : Tensor(),
+                                     .rstd = rstd_alone[i],
+                                     .residual = residual[i],
+                                     .branch = branch[i],
+                                     .branch_bias = extra[i],
+                                     .dropout = drop(s, i, p)};
+        });
+        EXPECT_TRUE(bytes(alone[1]) == bytes(sum[1])) << at;
+        EXPECT_TRUE(bytes(rstd_alone[1]) == bytes(rstd[1])) << at;
+        if (norm == Norm::layernorm) {
+          EXPECT_TRUE(bytes(mean_alone[1]) == bytes(mean[1])) << at;
+        }
 
         const Twin dy = random(model(), {rows, b, h}), arriving = random(model(), {rows, b, h});
         const Twin dresidual = empty(model(), {rows, b, h}), dbranch = empty(model(), {rows, b, h});

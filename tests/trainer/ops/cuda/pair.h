@@ -1,5 +1,5 @@
-// What the CUDA tests share: two Ops, tensors that live on both with equal values, and the bound of
-// their difference. Not here: any operation. A Twin's CPU half is fp32; where the model dtype has
+// What the CUDA tests share: two Ops, tensors that live on both with equal values, the bound of
+// their difference, a norm to be quantized. A Twin's CPU half is fp32; where the model dtype has
 // 16 bits both halves hold the same rounded numbers. Outputs are poisoned on the GPU (NaN), so that
 // an unwritten element is noticed.
 // SPDX-License-Identifier: MIT
@@ -180,6 +180,50 @@ class PairTest : public testing::TestWithParam<DType> {
                       << " for " << cpu[at] << ", " << worst
                       << " times the bound; relative error of all "
                       << std::sqrt(errors / std::max(squares, 1e-300));
+  }
+
+  /// A norm of x (S, B, C), S * B = 48: its output, and what another operation applies.
+  struct NormCase {
+    Twin x, y, weight, bias, mean, rstd;
+    bool centered, biased;
+    AppliedNorm applied(int side) const {
+      return {.weight = weight[side],
+              .bias = biased ? bias[side] : Tensor(),
+              .mean = centered ? mean[side] : Tensor(),
+              .rstd = rstd[side]};
+    }
+  };
+  NormCase norm_case(int64_t c, Norm norm, bool biased) {
+    const bool centered = norm == Norm::layernorm;
+    NormCase n{random(model(), {16, 3, c}, 2, 0.3),
+               empty(model(), {16, 3, c}),
+               random(model(), {c}, 0.3, 1),
+               random(model(), {c}, 0.5),
+               empty(DType::f32, {16, 3}),
+               empty(DType::f32, {16, 3}),
+               centered,
+               biased};
+    both([&](int i) {
+      const AppliedNorm a = n.applied(i);
+      return ResidualNormForward{.norm = norm,
+                                 .y = n.y[i],
+                                 .mean = a.mean,
+                                 .rstd = a.rstd,
+                                 .residual = n.x[i],
+                                 .weight = a.weight,
+                                 .bias = a.bias};
+    });
+    return n;
+  }
+  /// body(case, what) for both norms, with and without a bias, and widths for which norm.cu has
+  /// different kernels.
+  template <typename Body>
+  void for_all_norms(const Body& body) {
+    for (const int64_t c : {16, 80, 768, 1600, 2048, 5120, 9008})
+      for (const Norm norm : {Norm::layernorm, Norm::rmsnorm})
+        for (const bool biased : {true, false})
+          body(norm_case(c, norm, biased), "norm " + std::to_string(int(norm)) + " of " +
+                                               std::to_string(c) + (biased ? ", bias" : ""));
   }
 
   Ops* sides[2] = {nullptr, nullptr};
