@@ -31,8 +31,8 @@ EnginePlan plan_engine(const Setup& setup, ops::Ops* target,
                        std::vector<ops::AnyArgs>* calls = nullptr);
 /// The bytes of only that plan's largest step: a lower bound of plan_engine()'s, for a search.
 int64_t plan_largest_step(const Setup& setup);
-/// A lower bound of that in two parts, at the cost of one micro-batch's forward: gaps between tensors
-/// do not count, nor does what lives only within an action.
+/// A lower bound of that in two parts, at the cost of one micro-batch's forward: gaps between
+/// tensors do not count, nor does what lives only within an action.
 struct LeastStep {
   int64_t states = 0;  ///< Parameters, gradients, the optimizer's state.
   int64_t kept = 0;    ///< The most that is kept for backward at one time.

@@ -158,8 +158,8 @@ class Clock {
   int64_t whole_ = 0;
 };
 
-/// The message with the result of part `from`, with the time when it is produced, if this rank sends
-/// or receives it.
+/// The message with the result of part `from`, with the time when it is produced, if this rank
+/// sends or receives it.
 void Clock::add_message(int stage, bool backward, int64_t microbatch, int64_t from,
                         std::vector<std::pair<int64_t, Action>>& timed) const {
   const int64_t count = stages(), to = from + (backward ? -1 : 1);

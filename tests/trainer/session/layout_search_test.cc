@@ -122,7 +122,8 @@ std::vector<Layout> recomputed(const Layout& layout, int64_t layers) {
   return out;
 }
 
-// The bound by which the search leaves out what cannot fit is never above what is taken, and near it.
+// The bound by which the search leaves out what cannot fit is never above what is taken, and near
+// it.
 TEST(LayoutSearchTest, LeastBytesAreABound) {
   SearchTask t = task(8, 4096, 8, 32);
   const LayoutSpace space{
@@ -149,6 +150,54 @@ TEST(LayoutSearchTest, LeastBytesAreABound) {
   }
   EXPECT_GT(compared, 50);
   EXPECT_GT(ratios / compared, 0.8);
+}
+
+/// A step by its stages, each planned by itself.
+double stage_by_stage(const PlannedRun& run, const SearchTask& t) {
+  CardTimes times(t.card, false);
+  std::vector<ops::Timeline> stages;
+  for (int stage = 0; stage < run.topology.pipeline_size; ++stage) {
+    Topology topology = run.topology;
+    topology.pipeline_rank = stage;
+    stages.push_back(plan_timeline({run.spec, run.options, topology}, times));
+  }
+  return simulate(stages, run.topology, t.cluster, t.card).seconds;
+}
+
+// Stages that compute the same share one plan; no others do.
+TEST(LayoutSearchTest, StepsAreThoseOfTheirStages) {
+  for (const char* fp8_format : {"", "hybrid"}) {
+    SearchTask t = task(24, 1024, 8, 16);
+    t.given = {"bf16", "pipeline-model-parallel-size"};
+    t.config.bf16 = true;
+    t.config.fp8_format = fp8_format;
+    t.card.transfers.clear();  // a slow link, so that what is fetched when counts.
+    t.card.link_gb_per_s = 2;
+    if (*fp8_format != 0) {  // the second stage too has layers that are not in FP8.
+      t.given.insert({"fp8-format", "first-last-layers-bf16", "num-layers-at-start-in-bf16"});
+      t.config.first_last_layers_bf16 = true;
+      t.config.num_layers_at_start_in_bf16 = 9;
+    }
+    int64_t compared = 0;
+    for (const int64_t stages : {4, 8}) {
+      t.config.pipeline_model_parallel_size = stages;
+      const LayoutSpace space{
+          .world_size = 8, .local_size = 4, .num_layers = 24, .most_samples = 16, .bf16 = true};
+      for (const Layout& layout : enumerate_layouts(space, t.config, fixed_by(t.given))) {
+        PlannedRun run;
+        try {
+          run = planned_run(t, layout);
+        } catch (const std::exception&) {
+          continue;  // the trainer refuses it.
+        }
+        CardTimes times(t.card, false);
+        EXPECT_EQ(estimate_step(run, t.cluster, t.card, times).seconds, stage_by_stage(run, t))
+            << describe(layout);
+        ++compared;
+      }
+    }
+    EXPECT_GT(compared, 30) << fp8_format;
+  }
 }
 
 // Where only recomputation is open, with exactly the memory of each way to recompute: the fastest
