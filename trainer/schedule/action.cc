@@ -167,18 +167,15 @@ void Clock::add_message(int stage, bool backward, int64_t microbatch, int64_t fr
   const int sender = static_cast<int>(from % count), receiver = static_cast<int>(to % count);
   const int64_t end = ends_[event(backward, microbatch, from)];
   if (sender == receiver || end == kNotYet) return;  // no backward in an evaluation.
-  if (sender == stage)
+  const auto add = [&](Kind kind, int64_t part, int peer) {
     timed.push_back({end,
-                     {.kind = backward ? Kind::send_backward : Kind::send_forward,
+                     {.kind = kind,
                       .microbatch = microbatch,
-                      .chunk = static_cast<int>(from / count),
-                      .peer = receiver}});
-  if (receiver == stage)
-    timed.push_back({end,
-                     {.kind = backward ? Kind::receive_backward : Kind::receive_forward,
-                      .microbatch = microbatch,
-                      .chunk = static_cast<int>(to / count),
-                      .peer = sender}});
+                      .chunk = static_cast<int>(part / count),
+                      .peer = peer}});
+  };
+  if (sender == stage) add(backward ? Kind::send_backward : Kind::send_forward, from, receiver);
+  if (receiver == stage) add(backward ? Kind::receive_backward : Kind::receive_forward, to, sender);
 }
 
 std::vector<Action> Clock::list(int stage) const {

@@ -421,11 +421,10 @@ void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, Sea
   if (outcome.missed_bytes) {
     // The smallest excess of memory among those that could still be the fastest.
     const bool faster = found_.empty() || core.bound < seconds_per_sample(found_.front());
-    const int64_t most = result.nearest_miss ? result.nearest_miss->bytes : INT64_MAX;
-    if (!faster || *outcome.missed_bytes >= most) {
-      // It is not the nearest.
-    } else if (const int64_t bytes = bytes_taken(planned(layout), task_.card, false);
-               bytes < most) {
+    const int64_t nearest = result.nearest_miss ? result.nearest_miss->bytes : INT64_MAX;
+    int64_t bytes = *outcome.missed_bytes;
+    if (faster && bytes < nearest) bytes = bytes_taken(planned(layout), task_.card, false);
+    if (faster && bytes < nearest) {
       result.nearest_miss = {.layout = layout, .bytes = bytes};
       if (!outcome.fits.empty()) result.nearest_miss->fitting = outcome.fits.front();
     }

@@ -237,6 +237,8 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
   EXPECT_EQ(read({""}).error, "a.yml: expected keys with values");
   EXPECT_EQ(read({"num-layers: 2\n---\nnum-layers: 3\n"}).error,
             "a.yml: several documents, divided by ---: expected one");
+  EXPECT_EQ(read({"a: 1\n...\n# more\nb: 2\n"}).error,
+            "a.yml: several documents, divided by ---: expected one");
   EXPECT_EQ(read({"%YAML 1.2\n--- # only one\n[1]\n...\n"}).error,
             "a.yml: expected keys with values");
   EXPECT_EQ(read({"- ---x\n----\n"}).error, "a.yml: expected keys with values");

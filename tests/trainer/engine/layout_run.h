@@ -211,4 +211,19 @@ inline Outcome run(const Layout& l, int steps = kSteps) {
   return outcome;
 }
 
+/// Every bit of two runs is the same.
+inline void expect_same_bits(const Outcome& got, const Outcome& wanted) {
+  EXPECT_EQ(got.losses, wanted.losses);
+  EXPECT_EQ(got.norms, wanted.norms);
+  EXPECT_EQ(got.evaluations, wanted.evaluations);
+  ASSERT_EQ(got.parameters.size(), wanted.parameters.size());
+  for (const auto& [name, w] : wanted.parameters) {
+    const Values& g = got.parameters.at(name);
+    EXPECT_EQ(g.initial, w.initial) << name;
+    EXPECT_EQ(g.main, w.main) << name;
+    EXPECT_EQ(g.m, w.m) << name;
+    EXPECT_EQ(g.v, w.v) << name;
+  }
+}
+
 }  // namespace layout_run
