@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Everything that needs a GPU, on a machine without this tree: build it here, run it there.
-#   bench/gpu.sh pack BUILD OUT.tar.gz   collects the programs of a CUDA build, their tests and
+#   bench/gpu.sh pack BUILD OUT.tar.xz   collects the programs of a CUDA build, their tests and
 #                                        goldens, and the libraries beside CUDA's
-#   bench/gpu.sh run OUT.tar.gz PART...  on the machine with GPUs: needs bash, tar, gzip, CUDA 13's
+#   bench/gpu.sh run OUT.tar.xz PART...  on the machine with GPUs: needs bash, tar, xz, CUDA 13's
 #                                        libraries, cuDNN 9, NCCL 2 and python3 with torch, which
 #                                        may bring these libraries
 # Parts, in the order given; one, data and zero also time PyTorch in the same call:
 #   check    every test with the label gpu, and the trainer program's tests of many ranks; tests of
 #            several GPUs if there are enough
+#   sanitize compute-sanitizer over our kernels in the operations' tests, SANITIZE_SECONDS (150) a
+#            tool; racecheck and initcheck over bf16 without the products, which it cannot run
 #   start    seconds from the start of the process to the first step (bench/first-step.sh)
 #   one      tokens/s, power and clock of each model on one GPU; the fused product compared with
 #            cuBLASLt's
@@ -55,7 +57,8 @@ pack() {
       bench/step/{torch_step,program_rate}.py tests/golden/trainer "$folder")
   # Tests look for goldens and programs where they were built.
   echo "$source" >"$folder/source"
-  tar -C "$folder" -czf "$out" .
+  # The programs share most of their code: a window as large as all of them finds it again.
+  tar -C "$folder" -c . | xz -T1 --lzma2=preset=1,dict=192MiB >"$out"
   ls -l "$out"
 }
 
@@ -98,6 +101,20 @@ tested() { # PROGRAM ARGUMENTS...
   echo "$1: status $status after $((SECONDS - begin)) s"
   grep -vE 'SKIPPED|: Skipped$|^needs [0-9]+ GPU|^Running main' "$folder/said.$1" || true
   return $status
+}
+sanitize() {
+  local name=ops_cuda_test tool filter status
+  for tool in memcheck racecheck initcheck; do
+    filter='*bf16-*Product*:*Linear*:*CaptureReplays*:*MoreThanTwo*:*Attention*'
+    [ $tool != memcheck ] || filter='*-*MoreThanTwo*'
+    status=0
+    timeout "${SANITIZE_SECONDS:-150}" compute-sanitizer --tool $tool --error-exitcode 9 \
+      --kernel-name kns=3ops4cuda "$folder/build/release/tests/$name" --gtest_filter="$filter" \
+      >"$folder/said.$tool" 2>&1 || status=$?
+    echo "$tool: status $status (124: time is up), $(grep -c '  OK ' "$folder/said.$tool") passed"
+    grep -E 'ERROR SUMMARY|FAILED|=========     at|hazard|Invalid|Uninit' "$folder/said.$tool" |
+      sort | uniq -c | sort -rn | head -n 12 || true
+  done
 }
 start() {
   CUDA_VISIBLE_DEVICES=0 "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin"
@@ -234,7 +251,7 @@ stand_in() { # PLACE TARGET
 }
 run() {
   local part source
-  tar -C "$folder" -xzf "$1"
+  tar -C "$folder" -xf "$1"
   shift
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib
   export PATH=$folder/build/release/bin:$folder/build/release:$PATH

@@ -72,7 +72,7 @@ TEST_F(MemoryHostsTest, AHostThatIsLostGetsItsMemoryBackFromTheOther) {
     EXPECT_THAT(wait_hosts(hosts), Each(0)) << both() << read("err.0.again");
     EXPECT_THAT(rank_zero(),
                 ContainsRegex("continuing from step ([0-9]+) in memory \\(in memory: step "
-                              "[0-9]+, on disk: no checkpoint\\)"));
+                              "[0-9]+, on disk: no complete checkpoint\\)"));
     expect_same(save);
   }
 }
@@ -123,8 +123,9 @@ TEST_F(MemoryHostsTest, AtAnyMomentOfACopyTheRunGoesOnToTheSameBits) {
       fault["FAULT_AT"] = std::to_string(at);
       fault["FAULT_RANK"] = std::to_string(victim);
       ASSERT_THAT(run_hosts(in_memory("save", rare), fault), Each(0)) << both();
-      EXPECT_THAT(read("err.0"), ContainsRegex("continuing from step [0-9]+ in memory \\(in "
-                                               "memory: step [0-9]+, on disk: no checkpoint"));
+      EXPECT_THAT(read("err.0"),
+                  ContainsRegex("continuing from step [0-9]+ in memory \\(in memory: step [0-9]+, "
+                                "on disk: no complete checkpoint"));
       expect_same("save");
     }
   }

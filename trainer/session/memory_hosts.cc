@@ -325,7 +325,7 @@ std::optional<Checkpoint> newest_over_hosts(const MemoryCheckpoints& memory,
                                             rendezvous::FileRing& ring, BorrowedFiles& borrowed,
                                             const TrainConfig& config, Job& job,
                                             cli::Console& console) {
-  return Agreement(memory, ring, borrowed, job, console).run(newest_on_disk(config.save));
+  return Agreement(memory, ring, borrowed, job, console).run(newest_on_disk(config));
 }
 
 }  // namespace trainer

@@ -50,25 +50,28 @@ std::optional<Checkpoint> undamaged(const MemoryCheckpoints& memory, int64_t flo
 
 }  // namespace
 
-int64_t newest_on_disk(const std::string& root) {
+int64_t newest_on_disk(const TrainConfig& config) {
   try {
-    const std::optional<std::string> folder = find_checkpoint(root, std::nullopt);
-    return folder ? Checkpoint::open(*folder).meta().state.iteration : -1;
+    const std::optional<std::string> folder = find_checkpoint(config.save, std::nullopt);
+    if (!folder) return -1;
+    const Checkpoint checkpoint = Checkpoint::open(*folder);
+    const CheckpointMeta& meta = checkpoint.meta();
+    return meta.has_optimizer || config.no_load_optim ? meta.state.iteration : -1;
   } catch (const std::exception&) {  // a start from the disk reports it.
     return -1;
   }
 }
 
 void note_what_is_taken(int64_t taken, int64_t in_memory, int64_t on_disk, cli::Console& console) {
-  const auto step = [](int64_t iteration) {
-    return iteration < 0 ? "no checkpoint" : concat("step ", iteration);
+  const auto step = [](int64_t iteration, const char* none) {
+    return iteration < 0 ? none : concat("step ", iteration);
   };
-  const std::string others =
-      concat(" (in memory: ", step(in_memory), ", on disk: ", step(on_disk), ")");
+  const std::string others = concat(" (in memory: ", step(in_memory, "no checkpoint"),
+                                    ", on disk: ", step(on_disk, "no complete checkpoint"), ")");
   if (taken >= 0)
-    console.note(concat("continuing from ", step(taken), " in memory", others));
+    console.note(concat("continuing from step ", taken, " in memory", others));
   else if (on_disk >= 0)
-    console.note(concat("continuing from ", step(on_disk), " on disk", others));
+    console.note(concat("continuing from step ", on_disk, " on disk", others));
   else
     console.note(concat("starting again from where the first start began", others));
 }
@@ -93,7 +96,7 @@ std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
                                            const TrainConfig& config, Job& job,
                                            cli::Console& console) {
   if (job.launch().restarts == 0) return std::nullopt;
-  const int64_t on_disk = newest_on_disk(config.save);
+  const int64_t on_disk = newest_on_disk(config);
   const std::vector<int64_t> held = memory.iterations();
   std::optional<Checkpoint> found = undamaged(memory, on_disk, job, console);
   const int64_t taken = found ? found->meta().state.iteration : -1;

@@ -23,8 +23,9 @@ namespace trainer {
 std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,
                                            rendezvous::FileRing* ring = nullptr);
 
-/// The iteration of the checkpoint on disk, as far as its record can be read; -1: none.
-int64_t newest_on_disk(const std::string& root);
+/// The iteration of the newest checkpoint in --save, as far as its record can be read; -1: none, or
+/// one without the optimizer that this run continues with (--no-save-optim).
+int64_t newest_on_disk(const TrainConfig& config);
 
 /// The checkpoint in memory from which a restart continues: the newest complete and undamaged one,
 /// unless --save has a newer one. Nothing if there is none, or at a first start. Prints which was

@@ -197,6 +197,22 @@ class MemoryStartTest : public testing::Test {
     return out;
   }
 
+  void save_on_disk(int64_t iteration, bool optimizer = true) const {
+    const std::vector<float> values(64);
+    CheckpointMeta meta;
+    meta.state.iteration = iteration;
+    meta.has_optimizer = optimizer;
+    CheckpointRoot(config_.save)
+        .save(meta,
+              {{"model",
+                "matrix",
+                "F32",
+                {8, 8},
+                Piece::whole({8, 8}),
+                std::as_bytes(std::span(values))}},
+              iteration);
+  }
+
   tests::OwnFolder own_;
   MemoryFiles files_{1};
   TrainConfig config_;
@@ -218,26 +234,15 @@ TEST_F(MemoryStartTest, OnlyARestartContinuesFromMemory) {
   EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
                           4,
                           "trainer: continuing from step 4 in memory (in memory: step 4, on disk: "
-                          "no checkpoint)\n")));
+                          "no complete checkpoint)\n")));
 }
 
 TEST_F(MemoryStartTest, ANewerOneOnDiskWinsAndWhatIsAboveIsForgotten) {
   MemoryCheckpoints memory(files_.descriptors());
   save_in_memory(memory, 4);
-  std::vector<float> values(64);
-  CheckpointMeta meta;
-  meta.state.iteration = 6;
-  EXPECT_EQ(newest_on_disk(config_.save), -1);
-  CheckpointRoot(config_.save)
-      .save(meta,
-            {{"model",
-              "matrix",
-              "F32",
-              {8, 8},
-              Piece::whole({8, 8}),
-              std::as_bytes(std::span(values))}},
-            6);
-  EXPECT_EQ(newest_on_disk(config_.save), 6);
+  EXPECT_EQ(newest_on_disk(config_), -1);
+  save_on_disk(6);
+  EXPECT_EQ(newest_on_disk(config_), 6);
   EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
                           -1,
                           "trainer: continuing from step 6 on disk (in memory: step 4, on disk: "
@@ -246,10 +251,25 @@ TEST_F(MemoryStartTest, ANewerOneOnDiskWinsAndWhatIsAboveIsForgotten) {
   EXPECT_EQ(start(1).first, 8);
 }
 
+// What --no-save-optim saves is no checkpoint that a run with its optimizer can go on from.
+TEST_F(MemoryStartTest, OneOnDiskWithoutAnOptimizerWinsOnlyWhereNoneIsLoaded) {
+  MemoryCheckpoints memory(files_.descriptors());
+  save_in_memory(memory, 4);
+  save_on_disk(6, false);
+  EXPECT_EQ(newest_on_disk(config_), -1);
+  EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
+                          4,
+                          "trainer: continuing from step 4 in memory (in memory: step 4, on disk: "
+                          "no complete checkpoint)\n")));
+  config_.no_load_optim = true;
+  EXPECT_EQ(newest_on_disk(config_), 6);
+  EXPECT_EQ(start(1).first, -1);
+}
+
 TEST_F(MemoryStartTest, ARecordThatCannotBeReadIsNone) {
   std::filesystem::create_directories(config_.save + "/iter_0000003");
   std::ofstream(config_.save + "/latest_checkpointed_iteration.txt") << "3";
-  EXPECT_EQ(newest_on_disk(config_.save), -1);
+  EXPECT_EQ(newest_on_disk(config_), -1);
   EXPECT_THAT(start(1).second, HasSubstr("starting again from where the first start began"));
 }
 
