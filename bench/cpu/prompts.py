@@ -137,7 +137,7 @@ def main():
             f"{length} tokens, {a.threads} threads, {a.rounds} rounds, "
             f"load {os.getloadavg()[0]:.1f}: "
             f"first token {middle[0]:.2f} s against {middle[1]:.2f} s "
-            f"({ratio[0]:.2f} times as late), "
+            f"({ratio[0]:.2f} times as early), "
             f"processor {middle[2]:.2f} and {middle[3]:.2f} s ({ratio[1]:.2f}); "
             f"{1 / middle[4]:.2f} against {1 / middle[5]:.2f} tokens/s ({ratio[2]:.2f} times), "
             f"processor {middle[6]:.3f} and {middle[7]:.3f} s a token ({ratio[3]:.2f})",
