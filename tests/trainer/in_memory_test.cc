@@ -199,8 +199,8 @@ TEST_F(InMemoryTest, ASaveOnDiskThatWasLostIsMadeUpFor) {
 // What --no-save-optim leaves out on disk is in memory, and a newer checkpoint on disk without it
 // is not taken.
 TEST_F(InMemoryTest, HoldsWhatTheDiskIsNotToHold) {
-  const Words layout = {
-      "--nproc-per-node", "2", "--no-save-optim", "--no-save-rng", "--save-interval", "4"};
+  const Words layout = {"--nproc-per-node", "2", "--no-save-optim", "--no-save-rng",
+                        "--save-interval",  "4"};
   ASSERT_EQ(run(words("whole", layout)).status, 0) << read("err");
   const unsigned each = operations_of_a_copy(layout, 1);
   const Ended ended = run(in_memory("save", layout, {"--in-memory-checkpoint", "5"}),
