@@ -8,6 +8,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "tools/cli/output_path.h"
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
@@ -344,14 +345,18 @@ int extract_json(Options& options, cli::Invocation& call) {
                                         options.reading.format));
     condition.emplace(options.where);
   }
-  const bool to_stdout = options.output.empty() || options.output == "-";
-  if (to_stdout && (options.nul || options.compress != "none")) {
+  options.output = cli::output_path(options.output);
+  const bool streams = cli::is_stream(options.output);
+  if ((options.output.empty() || options.output == "-") &&
+      (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
   }
   if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
-    if (to_stdout)
+    if (streams)
       throw cli::UsageError(
-          "--on-error quarantine needs --quarantine FILE when the output is standard output");
+          "--on-error quarantine needs --quarantine FILE when the output is standard output, a "
+          "pipe "
+          "or a device");
     options.policy.quarantine = options.output + ".quarantine";
   }
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
@@ -359,7 +364,7 @@ int extract_json(Options& options, cli::Invocation& call) {
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
   std::optional<indexed::OutputFile> quarantine;
   // A run that was killed while renaming may have renamed the quarantine already.
-  const bool killed = !to_stdout && indexed::left_unfinished(options.output);
+  const bool killed = !streams && indexed::left_unfinished(options.output);
   const indexed::Existing existing = options.force ? indexed::Existing::replace
                                      : killed      ? indexed::Existing::same
                                                    : indexed::Existing::refuse;

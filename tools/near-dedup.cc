@@ -14,6 +14,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "tools/cli/output_path.h"
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
@@ -182,7 +183,7 @@ void allow_files(int64_t bands, int64_t threads) {
 
 /// Where to put an unnamed file: beside the output, or in TMPDIR.
 std::string scratch_place(const Options& options) {
-  if (!options.output.empty() && options.output != "-") return options.output;
+  if (!cli::is_stream(options.output)) return options.output;
   if (!options.duplicates.empty()) return options.duplicates;
   const char* folder = std::getenv("TMPDIR");
   return cli::concat(folder == nullptr || *folder == '\0' ? "/tmp" : folder, "/near-dedup");
@@ -235,9 +236,9 @@ struct Outputs {
   /// A run that was killed while it renamed its outputs may have renamed only the list.
   static indexed::Existing existing_of(const Options& options) {
     if (options.force) return indexed::Existing::replace;
-    const bool named = !options.output.empty() && options.output != "-";
-    return named && indexed::left_unfinished(options.output) ? indexed::Existing::same
-                                                             : indexed::Existing::refuse;
+    return !cli::is_stream(options.output) && indexed::left_unfinished(options.output)
+               ? indexed::Existing::same
+               : indexed::Existing::refuse;
   }
 
   void finish() {
@@ -346,6 +347,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
     throw cli::UsageError("no file is named: standard input cannot be read, inputs are read twice");
   if (options.duplicates == "-")
     throw cli::UsageError("--duplicates -: expected the name of a file");
+  options.output = cli::output_path(options.output);
   cli::refuse_input_as_output("--output", options.output, paths);
   cli::refuse_input_as_output("--duplicates", options.duplicates, paths);
   stream::ErrorPolicy policy(options.policy, call.console);

@@ -9,6 +9,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "tools/cli/output_path.h"
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
@@ -149,13 +150,14 @@ void check_options(const Options& options, bool any_file) {
     throw cli::UsageError(
         cli::concat("-0 writes one column's text, --columns names ", options.columns.size()));
   }
-  const bool to_stdout = options.output.empty() || options.output == "-";
-  if (to_stdout && (options.nul || options.compress != "none")) {
+  if ((options.output.empty() || options.output == "-") &&
+      (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
   }
 }
 
 int extract_rows(Options& options, cli::Invocation& call) {
+  options.output = cli::output_path(options.output);
   check_options(options, !options.input.empty() || !call.parsed.operands.empty());
   std::vector<std::string> paths = stream::inputs_of({.input = options.input}, call.parsed);
   if (std::ranges::find(paths, "-") != paths.end())

@@ -11,6 +11,7 @@
 #include "libindexed/manifest.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "tools/cli/output_path.h"
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
@@ -158,6 +159,7 @@ int make_report(Options& options, cli::Invocation& call) {
     plot(inputs, options.ascii);
     return 0;
   }
+  options.output = cli::output_path(options.output);
   if (options.output == "-" && ::isatty(STDOUT_FILENO) == 1)
     throw cli::UsageError("the page would go to the terminal: give -o FILE");
   cli::refuse_input_as_output("--output", options.output, files_of(options, inputs));

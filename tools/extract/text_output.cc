@@ -12,8 +12,11 @@
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 #include <zstd.h>
+
+#include "tools/cli/output_path.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -141,7 +144,13 @@ void HashSet::grow() {
 }
 
 TextOutput::TextOutput(const TextOutputOptions& options) {
-  if (!options.path.empty() && options.path != "-") file_.emplace(options.path, options.existing);
+  if (!cli::is_stream(options.path)) {
+    file_.emplace(options.path, options.existing);
+  } else if (!options.path.empty() && options.path != "-") {
+    name_ = options.path;
+    stream_ = ::open(name_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (stream_ < 0) throw std::system_error(errno, std::generic_category(), name_);
+  }
   if (!options.zstd) return;
   packed_capacity_ = ZSTD_CStreamOutSize();
   packed_ = std::make_unique<char[]>(packed_capacity_);
@@ -151,7 +160,10 @@ TextOutput::TextOutput(const TextOutputOptions& options) {
   ZSTD_CCtx_setParameter(zstd_, ZSTD_c_checksumFlag, 1);
 }
 
-TextOutput::~TextOutput() { ZSTD_freeCCtx(zstd_); }
+TextOutput::~TextOutput() {
+  ZSTD_freeCCtx(zstd_);
+  if (stream_ > STDERR_FILENO) ::close(stream_);
+}
 
 void TextOutput::put(std::string_view bytes) {
   if (file_) {
@@ -159,9 +171,9 @@ void TextOutput::put(std::string_view bytes) {
     return;
   }
   while (!bytes.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
+    const ssize_t written = ::write(stream_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw std::system_error(errno, std::generic_category(), "standard output");
+    if (written < 0) throw std::system_error(errno, std::generic_category(), name_);
     bytes.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -194,9 +206,9 @@ void TextOutput::finish() {
   prepare();
   if (file_)
     file_->commit();
-  else if (isatty(STDOUT_FILENO) != 1 && fsync(STDOUT_FILENO) != 0 &&
+  else if (isatty(stream_) != 1 && fsync(stream_) != 0 &&
            (errno == ENOSPC || errno == EIO || errno == EDQUOT)) {
-    throw std::system_error(errno, std::generic_category(), "standard output");
+    throw std::system_error(errno, std::generic_category(), name_);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/extract. Output of text: JSON strings, a file or stdout, plain or as zstd; and the
-// set of texts already seen. May include libindexed (OutputFile), zstd, POSIX.
+// set of texts already seen. May include libindexed (OutputFile), tools/cli,
+// zstd, POSIX.
 #pragma once
 
 #include <cstdint>
@@ -46,13 +47,13 @@ class HashSet {
 
 /// Where text goes, and whether it is compressed.
 struct TextOutputOptions {
-  std::string path = {};  ///< empty or "-": stdout
+  std::string path = {};  ///< empty or "-": stdout; a pipe or device is written as it is
   bool zstd = false;
   int zstd_level = 3;
   indexed::Existing existing = indexed::Existing::refuse;
 };
 
-/// Writes bytes in order to a file, which appears when it is complete, or to stdout.
+/// Writes bytes in order to a file, which appears when it is complete, or to a stream.
 class TextOutput {
  public:
   /// Errors: those of OutputFile.
@@ -75,6 +76,8 @@ class TextOutput {
   void put(std::string_view bytes);
 
   std::optional<indexed::OutputFile> file_;
+  int stream_ = 1;  ///< without a file: a descriptor, of stdout or of its own
+  std::string name_ = "standard output";
   ZSTD_CCtx_s* zstd_ = nullptr;
   std::unique_ptr<char[]> packed_;
   size_t packed_capacity_ = 0;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. Outputs that are no files: standard output under its names, pipes and devices.
+#pragma once
+
+#include <string>
+
+namespace cli {
+
+/// "-" where `path` is a name of standard output (/dev/stdout, /dev/fd/1, /proc/self/fd/1),
+/// otherwise `path`.
+std::string output_path(const std::string& path);
+
+/// Whether bytes written to `path` are gone at once, so that there is nothing to rename in the end:
+/// standard output ("" or "-"), or a pipe or character device that exists (/dev/null, >(...)).
+bool is_stream(const std::string& path);
+
+}  // namespace cli
