@@ -19,7 +19,8 @@ run near-dedup -q -o /dev/stdout in.jsonl
 near-dedup -q -o /dev/null in.jsonl
 [ ! -x "$(dirname "$(command -v json-extract)")/parquet-extract" ] ||
   parquet-extract -q -c text -o /dev/stdout "$GOLDEN/columns/zstd.parquet" | head -c 1 >in.first
-echo '{"iteration": 1, "lm_loss": 2}' >in.metrics.jsonl && mkdir run && mv in.metrics.jsonl run/metrics.jsonl
+mkdir run
+echo '{"iteration": 1, "lm_loss": 2}' >run/metrics.jsonl
 report -o /dev/stdout run | grep -c '<html'
 # A bad record needs a named place where the text has none; a pipe without a reader is a signal's
 # or the path's error, never success.
