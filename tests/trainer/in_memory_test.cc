@@ -287,7 +287,7 @@ TEST_F(InMemoryTest, DamagedMemoryIsNotUsed) {
                                     ".*checksum differs: damaged: the checkpoint of step 8 in "
                                     "memory is not used"),
                       HasSubstr(taken + " (in memory: step 8, on disk: " +
-                                (ranks == 1 ? "no checkpoint)" : "step 6)"))));
+                                (ranks == 1 ? "no complete checkpoint)" : "step 6)"))));
     expect_same(save, whole);
   }
 }
