@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The memory that the man pages state holds for many small documents, for few long ones and for
-// many shards; and many shards need few descriptors.
+// many shards; many shards need few descriptors; and a program that does nothing takes nearly none.
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -48,6 +48,15 @@ void put(int fd, std::string_view bytes) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
     if (n <= 0) _exit(1);
     bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// A pipeline of thousands of files starts a program for each.
+TEST_F(BoundsTest, ProgramsStartSmall) {
+  for (const char* program : {"bpe-tokenize", "json-extract", "merge-datasets", "shuffle-index"}) {
+    const Ended ended = run(".", {program, "--version"});
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_LE(ended.peak_mib, 12) << program;
   }
 }
 
