@@ -6,6 +6,7 @@
 //   FAULT_AT: number of the operation, from 1.
 //   FAULT_ERRNO: fail with this instead of dying, from that one on for FAULT_TIMES operations.
 //   FAULT_SIGNAL: a signal other than SIGKILL.
+//   FAULT_DELAY: milliseconds for which this thread waits before it kills: others go on.
 //   FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that device.
 //   FAULT_MESSAGES: the start of the process counts, too, and every message that it sends, of
 //     control or between ranks.
@@ -130,6 +131,7 @@ bool fault(const char* name, const char* path) {
   static const long first = number("FAULT_AT", 0), stride = number("FAULT_SAVES", 0),
                     times = number("FAULT_TIMES", LONG_MAX);
   static const int signal = static_cast<int>(number("FAULT_SIGNAL", SIGKILL));
+  static const long delay = number("FAULT_DELAY", 0);
   static const bool here = in_this_process();
   static const char* const when = std::getenv("FAULT_WHEN");
   const long now = ++*operations;
@@ -145,7 +147,9 @@ bool fault(const char* name, const char* path) {
   const int error = error_number(by_saves ? save / 2 : 0);
   if (now < at) return false;
   if (error == 0) {
-    if (now == at) raise(signal);  // to this thread: another one would stop it too late
+    if (now != at) return false;
+    usleep(static_cast<useconds_t>(delay * 1000));
+    raise(signal);  // to this thread: another one would stop it too late
     return false;
   }
   if (now - at >= times) return false;

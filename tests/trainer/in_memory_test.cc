@@ -178,8 +178,8 @@ TEST_F(InMemoryTest, KilledAtRandomMomentsAndTwiceInARow) {
   }
 }
 
-// Rank 0 dies at the end of the save on disk of step 8, which is in memory already. A restart makes
-// this save again (and dies again), and does not leave it out.
+// Rank 0 dies at the end of the save on disk of step 8, half a second later, when that step is in
+// memory. A restart makes this save again (and dies again), and does not leave it out.
 TEST_F(InMemoryTest, ASaveOnDiskThatWasLostIsMadeUpFor) {
   const Ended ended =
       run(in_memory("save", {"--nproc-per-node", "2"},
@@ -188,6 +188,7 @@ TEST_F(InMemoryTest, ASaveOnDiskThatWasLostIsMadeUpFor) {
            {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
            {"FAULT_FROM", "meta.json"},
            {"FAULT_RANK", "0"},
+           {"FAULT_DELAY", "500"},
            {"FAULT_AT", "1"}});
   EXPECT_EQ(ended.status, 1) << ended.err;
   EXPECT_GT(count(ended.err, "continuing from step 8 in memory (in memory: step 8, on disk: no "),
