@@ -96,35 +96,35 @@ cli::Group<Options> filter_group() {
 
 cli::Group<Options> output_group() {
   using O = Options;
-  return {
-      "Output",
-      {{.name = "output",
-        .letter = 'o',
-        .value = "FILE",
-        .help = "Write to FILE, which appears when it is complete; - or none is standard output.",
-        .field = cli::text(&O::output)},
-       {.name = "null",
-        .letter = '0',
-        .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings are "
-                "joined by line ends.",
-        .field = cli::on(&O::nul)},
-       {.name = "compress",
-        .value = "HOW",
-        .help = "Compress the output.",
-        .field = cli::choice(&O::compress, {"none", "zstd"})},
-       {.name = "compress-level",
-        .value = "N",
-        .help = "zstd's level.",
-        .field = cli::integer(&O::level, 1, 19)},
-       {.name = "force",
-        .letter = 'f',
-        .help = "Replace an existing output file.",
-        .field = cli::on(&O::force)},
-       {.name = "workers",
-        .letter = 'w',
-        .value = "N",
-        .help = "Threads; 0 means one for each processor. The output does not depend on them.",
-        .field = cli::integer(&O::workers, 0, 4096)}}};
+  return {"Output",
+          {{.name = "output",
+            .letter = 'o',
+            .value = "FILE",
+            .help = "Write to FILE, which appears when it is complete; - or none is standard "
+                    "output. A pipe or a device is written at once.",
+            .field = cli::text(&O::output)},
+           {.name = "null",
+            .letter = '0',
+            .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings are "
+                    "joined by line ends.",
+            .field = cli::on(&O::nul)},
+           {.name = "compress",
+            .value = "HOW",
+            .help = "Compress the output.",
+            .field = cli::choice(&O::compress, {"none", "zstd"})},
+           {.name = "compress-level",
+            .value = "N",
+            .help = "zstd's level.",
+            .field = cli::integer(&O::level, 1, 19)},
+           {.name = "force",
+            .letter = 'f',
+            .help = "Replace an existing output file.",
+            .field = cli::on(&O::force)},
+           {.name = "workers",
+            .letter = 'w',
+            .value = "N",
+            .help = "Threads; 0 means one for each processor. The output does not depend on them.",
+            .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
 const cli::Table<Options>& flags() {

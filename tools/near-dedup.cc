@@ -74,7 +74,7 @@ cli::Group<Options> output_group() {
             .letter = 'o',
             .value = "FILE",
             .help = "Write what stays to FILE, which is there when it is whole; - or none is "
-                    "standard output.",
+                    "standard output. A pipe or a device is written at once.",
             .field = cli::text(&O::output)},
            {.name = "duplicates",
             .letter = 'd',

@@ -55,39 +55,41 @@ cli::Group<Options> input_group() {
 
 cli::Group<Options> output_group() {
   using O = Options;
-  return {"Output",
-          {{.name = "output",
-            .letter = 'o',
-            .value = "FILE",
-            .help = "Write to FILE, which is there when it is whole; - or none is standard output.",
-            .field = cli::text(&O::output)},
-           {.name = "null",
-            .letter = '0',
-            .help = "Write the bare text of the one column, ended by a NUL byte; a list's strings "
-                    "have a line end between them.",
-            .field = cli::on(&O::nul)},
-           {.name = "compress",
-            .value = "HOW",
-            .help = "Compress the output.",
-            .field = cli::choice(&O::compress, {"none", "zstd"})},
-           {.name = "compress-level",
-            .value = "N",
-            .help = "zstd's level.",
-            .field = cli::integer(&O::level, 1, 19)},
-           {.name = "force",
-            .letter = 'f',
-            .help = "Replace an existing output file.",
-            .field = cli::on(&O::force)},
-           {.name = "memory",
-            .value = "SIZE",
-            .help = "Text that may wait for its turn. Row groups are read at once as far as their "
-                    "text fits.",
-            .field = cli::size(&O::memory, 1 << 20)},
-           {.name = "workers",
-            .letter = 'w',
-            .value = "N",
-            .help = "Threads; 0 is one a processor. The output does not depend on them.",
-            .field = cli::integer(&O::workers, 0, 4096)}}};
+  return {
+      "Output",
+      {{.name = "output",
+        .letter = 'o',
+        .value = "FILE",
+        .help = "Write to FILE, which is there when it is whole; - or none is standard output. A "
+                "pipe or a device is written at once.",
+        .field = cli::text(&O::output)},
+       {.name = "null",
+        .letter = '0',
+        .help = "Write the bare text of the one column, ended by a NUL byte; a list's strings "
+                "have a line end between them.",
+        .field = cli::on(&O::nul)},
+       {.name = "compress",
+        .value = "HOW",
+        .help = "Compress the output.",
+        .field = cli::choice(&O::compress, {"none", "zstd"})},
+       {.name = "compress-level",
+        .value = "N",
+        .help = "zstd's level.",
+        .field = cli::integer(&O::level, 1, 19)},
+       {.name = "force",
+        .letter = 'f',
+        .help = "Replace an existing output file.",
+        .field = cli::on(&O::force)},
+       {.name = "memory",
+        .value = "SIZE",
+        .help = "Text that may wait for its turn. Row groups are read at once as far as their "
+                "text fits.",
+        .field = cli::size(&O::memory, 1 << 20)},
+       {.name = "workers",
+        .letter = 'w',
+        .value = "N",
+        .help = "Threads; 0 is one a processor. The output does not depend on them.",
+        .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
 const cli::Table<Options>& flags() {
