@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Loss curves of runs that differ in precision: a table of final losses, and a picture.
 
-    bench/fp8/curves.py MODEL-bf16.jsonl MODEL-NAME.jsonl... [--svg PICTURE.svg]
+    bench/fp8/curves.py MODEL-bf16.sSEED.jsonl MODEL-NAME.sSEED.jsonl... [--svg PICTURE.svg]
 
-The others are compared with the first file whose name ends with bf16.jsonl. "end" is the mean loss
-of the last tenth of the steps. "largest norm" is the largest gradient norm after the first fifth of
-the steps, divided by the median over the same steps: it shows spikes.
+Each run is compared with the one in bf16 of the same seed. "end" is the mean loss of the last tenth
+of the steps, over all seeds; "over bf16" is the mean of the differences and, with several seeds,
+its standard error. "largest norm" is the largest gradient norm after the first fifth of the steps,
+divided by the median over the same steps: it shows spikes. The picture shows the first seed.
 """
 
 import json
@@ -30,7 +31,7 @@ def picture(path, runs):
     curves = {name: smooth([row[1] for row in rows], 10) for name, rows in runs.items()}
     low = min(min(curve) for curve in curves.values())
     high = max(curve[len(curve) // 10] for curve in curves.values())
-    colours = ["#222222", "#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e"]
+    colours = ["#222222", "#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b"]
 
     def at(step, loss):
         return (
@@ -65,26 +66,48 @@ def picture(path, runs):
     open(path, "w").write("\n".join(out) + "\n</svg>\n")
 
 
+def end(rows):
+    return statistics.fmean(row[1] for row in rows[-max(1, len(rows) // 10) :])
+
+
+def spike(rows):
+    norms = [row[2] for row in rows[len(rows) // 5 :]]
+    return max(norms) / statistics.median(norms)
+
+
+def over(seeds, plain):
+    """The mean difference in percent, and its standard error."""
+    both = [seed for seed in seeds if seed in plain]
+    differences = [100 * (end(seeds[seed]) / end(plain[seed]) - 1) for seed in both]
+    text = f"{statistics.fmean(differences):+.2f}%"
+    if len(differences) > 1:
+        text += f" ± {statistics.stdev(differences) / len(differences) ** 0.5:.2f}"
+    return text
+
+
 def main():
-    paths = [a for a in sys.argv[1:] if a.endswith(".jsonl")]
-    runs = {path.rsplit("/", 1)[-1].removesuffix(".jsonl"): read(path) for path in paths}
+    runs = {}  # by name, then by seed
+    for path in sys.argv[1:]:
+        if path.endswith(".jsonl"):
+            name, seed = path.rsplit("/", 1)[-1].removesuffix(".jsonl").rsplit(".s", 1)
+            runs.setdefault(name, {})[seed] = read(path)
     plain = next(name for name in runs if name.endswith("bf16"))
     runs = {plain: runs.pop(plain), **runs}
-
-    def end(rows):
-        return statistics.fmean(row[1] for row in rows[-max(1, len(rows) // 10) :])
-
-    print("| run | steps | end | over bf16 | largest norm over the median |")
-    print("| --- | --- | --- | --- | --- |")
-    for name, rows in runs.items():
-        norms = [row[2] for row in rows[len(rows) // 5 :]]
+    print("| run | seeds | steps | end | over bf16 | largest norm over the median |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, seeds in runs.items():
+        difference = "" if name == plain else over(seeds, runs[plain])
         print(
-            f"| {name} | {rows[-1][0]} | {end(rows):.4f} | "
-            f"{100 * (end(rows) / end(runs[plain]) - 1):+.2f}% "
-            f"| {max(norms) / statistics.median(norms):.2f} |"
+            f"| {name} | {len(seeds)} | {max(rows[-1][0] for rows in seeds.values())} "
+            f"| {statistics.fmean(map(end, seeds.values())):.4f} | {difference} "
+            f"| {max(map(spike, seeds.values())):.2f} |"
         )
     if "--svg" in sys.argv:
-        picture(sys.argv[sys.argv.index("--svg") + 1], runs)
+        first = next(iter(runs[plain]))
+        picture(
+            sys.argv[sys.argv.index("--svg") + 1],
+            {name: seeds[first] for name, seeds in runs.items() if first in seeds},
+        )
 
 
 main()

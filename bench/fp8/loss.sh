@@ -8,7 +8,9 @@
 # e4m3 --no-fp8-wgrad"); torch and torchao: PyTorch's bf16 and torchao's FP8 from the same weights
 # (torch_loss.py). FOLDER keeps the dataset and each run's
 # metrics.jsonl; bench/fp8/curves.py reads them.
-# BIN: folder of the programs. SKIP_BF16=1: only the recipes, and no table.
+# BIN: folder of the programs. SKIP_BF16=1: only the recipes, and no table. SEEDS ("1234"): one run
+# of each for each seed, which changes first weights and samples, and so shows how much is chance.
+# bench/fp8/corpus.py makes a corpus.
 set -euo pipefail
 folder=$1 corpus=$2 vocab=$3 merges=$4 model=$5 tokens=$6
 shift 6
@@ -25,18 +27,18 @@ case $model in
 *) echo "loss.sh: $model: 124M, 345M, 774M or 1.3B" >&2 && exit 2 ;;
 esac
 steps=$((tokens / (batch * length)))
-data=(--data-path "$folder/corpus_text_document" --split 100,0,0 --seq-length "$length"
-  --seed 1234)
+data=(--data-path "$folder/corpus_text_document" --split 100,0,0 --seq-length "$length")
 trainer_of() { # FLAGS...
   trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" \
     --num-attention-heads "${shape[2]}" "${data[@]}" \
-    --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" \
+    --seed "$seed" --max-position-embeddings "$length" \
+    --micro-batch-size "$batch" --global-batch-size "$batch" \
     --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer \
     --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
     --weight-decay 0.1 --eval-iters 0 "$@"
 }
 train() { # NAME FLAGS...
-  local name=$1
+  local name=$1.s$seed
   shift
   [ ! -e "$folder/$model-$name.jsonl" ] || return 0 # of an earlier call
   trainer_of --train-iters "$steps" --lr "$lr" --min-lr "${lr/e-4/e-5}" \
@@ -45,32 +47,34 @@ train() { # NAME FLAGS...
     >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
 }
 torch() { # NAME FLAGS...
-  local name=$1
+  local name=$1.s$seed first=$folder/$model.s$seed
   shift
   [ ! -e "$folder/$model-$name.jsonl" ] || return 0
   # One step at a learning rate of zero writes the first weights.
-  [ -e "$folder/$model-hf" ] || {
-    shuffle-index "${data[@]}" --data-cache-path "$folder/$model-cache" \
+  [ -e "$first-hf" ] || {
+    shuffle-index "${data[@]}" --seed "$seed" --data-cache-path "$first-cache" \
       --samples "$((steps * batch)),0,0" --tokenizer-type GPT2BPETokenizer
-    trainer_of --train-iters 1 --lr 0 --min-lr 0 --save "$folder/$model-first" --save-interval 1 \
-      >"$folder/$model-first.log" 2>&1 || tail -n 3 "$folder/$model-first.log"
-    megatron-to-hf -q --input "$folder/$model-first" --output "$folder/$model-hf" --dtype fp32 \
+    trainer_of --train-iters 1 --lr 0 --min-lr 0 --save "$first" --save-interval 1 \
+      >"$first.log" 2>&1 || tail -n 3 "$first.log"
+    megatron-to-hf -q --input "$first" --output "$first-hf" --dtype fp32 \
       --vocab-file "$vocab" --merge-file "$merges"
-    rm -rf "$folder/$model-first"
+    rm -rf "$first"
   }
-  python3 "$(dirname "$0")/torch_loss.py" "$folder/$model-hf" "$folder/corpus_text_document" \
-    "$folder/$model-cache" "$folder/$model-$name.jsonl" "$model" "$steps" "$lr" \
+  python3 "$(dirname "$0")/torch_loss.py" "$first-hf" "$folder/corpus_text_document" \
+    "$first-cache" "$folder/$model-$name.jsonl" "$model" "$steps" "$lr" \
     "${lr/e-4/e-5}" "$@" >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
 }
-[ -n "${SKIP_BF16:-}" ] || train bf16
-for recipe in "$@"; do
-  case $recipe in
-  delayed | tensorwise | rowwise | blockwise)
-    train "$recipe" --fp8-format hybrid --fp8-recipe "$recipe"
-    ;;
-  torch) torch torch ;;
-  torchao) torch torchao --float8 tensorwise ;;
-  *) read -ra flags <<<"$recipe" && train "${recipe// /}" "${flags[@]}" ;;
-  esac
+for seed in ${SEEDS:-1234}; do
+  [ -n "${SKIP_BF16:-}" ] || train bf16
+  for recipe in "$@"; do
+    case $recipe in
+    delayed | tensorwise | rowwise | blockwise)
+      train "$recipe" --fp8-format hybrid --fp8-recipe "$recipe"
+      ;;
+    torch) torch torch ;;
+    torchao) torch torchao --float8 tensorwise ;;
+    *) read -ra flags <<<"$recipe" && train "${recipe// /}" "${flags[@]}" ;;
+    esac
+  done
 done
-[ -n "${SKIP_BF16:-}" ] || python3 "$(dirname "$0")/curves.py" "$folder"/"$model"-*.jsonl
+[ -n "${SKIP_BF16:-}" ] || python3 "$(dirname "$0")/curves.py" "$folder/$model"-*.jsonl

@@ -60,12 +60,12 @@ def load(model, folder):
         parameters[name].data.copy_(value)
 
 
-def learning_rate(step, steps, most, least):
-    """Of step `step`, counted from 1: linear warm-up over a tenth, then a cosine."""
+def learning_rate(done, steps, most, least):
+    """Of the step after `done` steps, as Megatron's: 0 at first, linear over a tenth, a cosine."""
     warm = steps // 10
-    if step <= warm:
-        return most * step / warm
-    return least + (most - least) * 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm)))
+    if done <= warm:
+        return most * done / warm
+    return least + (most - least) * 0.5 * (1 + math.cos(math.pi * (done - warm) / (steps - warm)))
 
 
 def main():
@@ -103,7 +103,7 @@ def main():
     with open(o.metrics, "w") as out:
         for step in range(1, o.steps + 1):
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step, o.steps, o.lr, o.min_lr)
+                group["lr"] = learning_rate(step - 1, o.steps, o.lr, o.min_lr)
             data = torch.from_numpy(samples.batch(step - 1, batch)).to(o.device)
             with torch.autocast(o.device, dtype=torch.bfloat16):
                 loss = compiled(data[:, :-1], data[:, 1:])

@@ -329,7 +329,7 @@ json parse_once(std::string_view text, const std::string& path) {
   return json::parse(text, [&](int, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(parsed).second)
+    if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
       throw UsageError(concat(path, ": ", parsed.get<std::string>(), " stands there twice"));
     return true;
   });

@@ -73,7 +73,7 @@ void note_what_is_taken(int64_t taken, int64_t in_memory, int64_t on_disk, cli::
   else if (on_disk >= 0)
     console.note(concat("continuing from step ", on_disk, " on disk", others));
   else
-    console.note(concat("starting again from where the first start began", others));
+    console.note(concat("no checkpoint to continue from, starting as the first time", others));
 }
 
 std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,

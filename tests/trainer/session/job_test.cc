@@ -270,7 +270,7 @@ TEST_F(MemoryStartTest, ARecordThatCannotBeReadIsNone) {
   std::filesystem::create_directories(config_.save + "/iter_0000003");
   std::ofstream(config_.save + "/latest_checkpointed_iteration.txt") << "3";
   EXPECT_EQ(newest_on_disk(config_), -1);
-  EXPECT_THAT(start(1).second, HasSubstr("starting again from where the first start began"));
+  EXPECT_THAT(start(1).second, HasSubstr("no checkpoint to continue from, starting as the first time"));
 }
 
 }  // namespace

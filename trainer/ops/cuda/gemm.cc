@@ -244,11 +244,6 @@ void Gemm::take(const GemmChoice* choice, Plan& p) {
 
 bool Gemm::supports(const GemmKey& key) { return !plan(key).candidates.empty(); }
 
-float Gemm::microseconds(const GemmKey& key) const {
-  const auto found = plans_.find(key);
-  return found == plans_.end() ? 0.0f : found->second->microseconds;
-}
-
 void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream,
                bool may_tune) {
   key.alignment = alignment_of({call.a, call.b, call.c, call.d, call.bias, call.aux});

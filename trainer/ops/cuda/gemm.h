@@ -80,8 +80,6 @@ class Gemm {
   /// to the files of choices. Where memory or an algorithm is missing, the key stays as it is.
   /// Blocks the host.
   void tune(std::span<const GemmKey> keys, cudaStream_t stream);
-  /// Microseconds that tuning measured for `key`; 0 when it was not timed.
-  float microseconds(const GemmKey& key) const;
   /// True when cuBLASLt offers any algorithm for `key`.
   bool supports(const GemmKey& key);
 
