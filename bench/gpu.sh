@@ -27,6 +27,9 @@
 #            recipes
 #   norm     FP8 with norms that are written and norms that the rounding pass applies: their tests,
 #            the passes alone, steps alternately
+#   loss     bench/fp8/loss.sh, LOSS_MODEL (124M) over LOSS_TOKENS (20000000), for LOSS_RECIPES
+#            ("delayed tensorwise rowwise blockwise") and SEEDS (1234); LOSS_TEXT: a folder with
+#            corpus, vocab.json and merges.txt; LOSS_OUT (loss-results) keeps dataset and curves
 #   program  two minutes of `trainer` with a log line each ten steps, TensorBoard, evaluation and
 #            saves, beside bench-step
 #   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
@@ -37,15 +40,15 @@
 # SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
 ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
+PROGRAMS=(trainer plan-training generate make-dataset bpe-tokenize shuffle-index megatron-to-hf)
 TESTS=("${ONE[@]}" gemm_choices_test comm_cuda_test layout_cuda_test trainer_program_test)
 
 pack() {
   local build source out=$2 name
   build=$(cd "$1" && pwd) source=$(cd "$(dirname "$0")/.." && pwd)
   mkdir -p "$folder/build/release/tests" "$folder/build/release/bin" "$folder/lib"
-  cmake --build "$build" --target trainer plan-training generate make-dataset \
-    bench-step bench-kernels "${TESTS[@]}"
-  cp "$build"/bin/{trainer,plan-training,generate,make-dataset} "$folder/build/release/bin"
+  cmake --build "$build" --target "${PROGRAMS[@]}" bench-step bench-kernels "${TESTS[@]}"
+  for name in "${PROGRAMS[@]}"; do cp "$build/bin/$name" "$folder/build/release/bin"; done
   cp "$build"/libfault_shim.so "$folder/build/release"
   cp "$build"/bench-{step,kernels} "$folder/build/release"
   for name in "${TESTS[@]}"; do cp "$build/tests/$name" "$folder/build/release/tests"; done
@@ -55,7 +58,8 @@ pack() {
     xargs -I{} cp -L {} "$folder/lib"
   (cd "$source" &&
     cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl \
-      bench/step/{torch_step,program_rate}.py tests/golden/trainer "$folder")
+      bench/step/{torch_step,program_rate}.py bench/curve/samples.py \
+      bench/fp8/{loss.sh,curves.py,torch_loss.py} tests/golden/trainer "$folder")
   # Tests look for goldens and programs where they were built.
   printf '%s\n' "$source" "$build" >"$folder/source"
   # The programs share most of their code: a window as large as all of them finds it again.
@@ -210,6 +214,13 @@ hold() {
       done
     done
   done
+}
+loss() {
+  local recipes text=${LOSS_TEXT:?a folder with corpus, vocab.json and merges.txt}
+  read -ra recipes <<<"${LOSS_RECIPES:-delayed tensorwise rowwise blockwise}"
+  BIN=$folder/build/release/bin "$folder/bench/fp8/loss.sh" "${LOSS_OUT:-loss-results}" \
+    "$text"/{corpus,vocab.json,merges.txt} "${LOSS_MODEL:-124M}" "${LOSS_TOKENS:-20000000}" \
+    "${recipes[@]}"
 }
 program() {
   local recipe
