@@ -256,6 +256,12 @@ void check_mapped_files() {
   if (!all.changed.empty()) throw FormatError(all.changed);
 }
 
+void forget_changed_files() noexcept {
+  FreeSlots& all = free_slots();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.changed.clear();
+}
+
 void touch(std::span<const std::byte> bytes) noexcept {
   constexpr size_t kPage = 4096;  // or a part of one
   if (bytes.empty()) return;

@@ -66,8 +66,13 @@ size_t describe_fault(const void* address, char* line, size_t size) noexcept;
 /// opened, so only cuts count for it. A cut is noticed wherever it changes a byte: the last byte of
 /// the file that is not zero would be zero, or SIGBUS. Any thread may call it.
 /// Errors: FormatError "PATH: the file was cut short to M bytes while it was read", or "PATH: the
-/// file was changed while it was read", for the first that is found; from then on always.
+/// file was changed while it was read", for the first that is found; from then on always, until
+/// forget_changed_files().
 void check_mapped_files();
+
+/// For a process that goes on with other files after such an error: forgets what was found. What is
+/// still mapped is found again.
+void forget_changed_files() noexcept;
 
 /// Reads one byte of each page, so that an unreadable page raises SIGBUS here: for bytes that
 /// write(2) refused with EFAULT.

@@ -113,7 +113,7 @@ TEST(MappedFileFault, WritingBytesThatAreGoneNamesTheirFile) {
   }
 }
 
-/// Runs `work` in a process of its own, because a change that was found counts until the end.
+/// Runs `work` in a process of its own, because a change that was found counts from then on.
 /// Returns what check_mapped_files() says after it.
 template <class Work>
 std::string changes(const ScratchFolder& folder, Work work) {
@@ -127,7 +127,7 @@ std::string changes(const ScratchFolder& folder, Work work) {
       said << error.what();
     }
     said.close();
-    _exit(0);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -247,6 +247,33 @@ TEST(MappedFileChange, NoOutputGetsItsNameAfterOne) {
     EXPECT_FALSE(std::filesystem::exists(folder / "a"));
     EXPECT_FALSE(std::filesystem::exists(folder / "b"));
   }
+}
+
+TEST(MappedFileChange, AProcessCanForgetWhatItFoundAndFindsItAgainWhereStillMapped) {
+  const ScratchFolder folder;
+  const std::string path = make_file(folder, "data.bin");
+  EXPECT_EQ(changes(folder,
+                    [&] {
+                      const MappedFile whole(make_file(folder, "other.bin"));
+                      {
+                        const MappedFile file(path);
+                        std::filesystem::resize_file(path, kBytes - 1);
+                        EXPECT_THROW(check_mapped_files(), FormatError);
+                      }
+                      EXPECT_THROW(check_mapped_files(), FormatError);
+                      forget_changed_files();
+                    }),
+            "");
+  EXPECT_THAT(changes(folder,
+                      [&] {
+                        make_file(folder, "data.bin");
+                        const MappedFile file(path);
+                        std::filesystem::resize_file(path, kBytes - 1);
+                        EXPECT_THROW(check_mapped_files(), FormatError);
+                        forget_changed_files();
+                        check_mapped_files();
+                      }),
+              ::testing::HasSubstr("data.bin: the file was cut short"));
 }
 
 // Read whole: what a regular file had counts for the last check, a pipe is read to its end.

@@ -222,9 +222,22 @@ double Search::own_bound(const Core& core, Worker& worker) const {
   Layout layout = core.layouts.front();
   if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // has the smallest update.
   for (const Layout& of_core : core.layouts) layout.fp8_param_gather |= of_core.fp8_param_gather;
-  const PlannedRun run = planned(layout);
-  const double seconds =
-      estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;
+  PlannedRun run = planned(layout);
+  const auto seconds_of = [&](int64_t microbatches) {
+    run.options.max_microbatches = microbatches;
+    return estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;
+  };
+  // A full pipeline takes equally long for each further round of as many micro-batches as stages.
+  const int64_t all = run.options.max_microbatches, round = layout.pipeline;
+  const int64_t few = 2 * round + all % round, more = few + round;
+  double seconds = 0;
+  if (all <= 3 * more) {  // not worth two shorter ones.
+    seconds = seconds_of(all);
+  } else {
+    const double filled = seconds_of(few), longer = seconds_of(more);
+    const double rounds = static_cast<double>((all - more) / round);
+    seconds = longer + kBoundSlack * rounds * (longer - filled);
+  }
   return seconds / static_cast<double>(layout.global_batch_size());
 }
 
