@@ -19,6 +19,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -104,10 +106,25 @@ void sync_folder(const std::string& path) {
     fail(folder, code);  // EINVAL: a file system without it
 }
 
+// Refuses a link to a file that is open (/dev/fd/3, /dev/stderr): who opened it goes on writing,
+// and a rename would take its name from it.
+void refuse_open_file(const std::string& path) {
+  std::filesystem::path at = path;
+  std::error_code none;
+  for (int links = 0; links < 40; ++links) {
+    const std::filesystem::path folder = std::filesystem::canonical(folder_of(at), none);
+    if (folder.native().starts_with("/proc/")) fail(path + ": an open file, not a name", ENOTSUP);
+    const std::filesystem::path next = std::filesystem::read_symlink(at, none);
+    if (none) return;
+    at = folder / next;
+  }
+}
+
 // The file behind a symbolic link, so that a rename replaces the file and not the link.
 std::string resolve_link(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return path;
+  refuse_open_file(path);
   char* real = ::realpath(path.c_str(), nullptr);
   if (real == nullptr)
     fail(path, errno);  // also for a dangling link, which has no target to
@@ -115,6 +132,17 @@ std::string resolve_link(const std::string& path) {
   std::string result = real;
   std::free(real);
   return result;
+}
+
+// The permissions of a file that may be replaced, if there is one.
+std::optional<mode_t> mode_of_target(const std::string& path, const std::string& target,
+                                     Existing existing) {
+  struct stat info {};
+  if (::stat(target.c_str(), &info) != 0) return std::nullopt;
+  if (S_ISDIR(info.st_mode)) fail(path, EISDIR);
+  if (!S_ISREG(info.st_mode)) fail(path + ": not a regular file", ENOTSUP);
+  if (existing == Existing::refuse) fail(path + ": not replaced without --force", EEXIST);
+  return info.st_mode & 0777;
 }
 
 bool lock(int fd) noexcept {
@@ -190,13 +218,10 @@ std::atomic<bool> half_named = false;
 
 OutputFile::OutputFile(std::string path, Existing existing)
     : path_(std::move(path)), target_(resolve_link(path_)), existing_(existing) {
-  struct stat info {};
-  if (::stat(target_.c_str(), &info) == 0) {
-    if (S_ISDIR(info.st_mode)) fail(path_, EISDIR);
-    if (!S_ISREG(info.st_mode)) fail(path_ + ": not a regular file", ENOTSUP);
-    if (existing_ == Existing::refuse) fail(path_ + ": not replaced without --force", EEXIST);
-  }
+  const std::optional<mode_t> mode = mode_of_target(path_, target_, existing_);
   open_temporary();
+  // The new file can be read by those who could read the old one. Some file systems have no modes.
+  if (mode) static_cast<void>(::fchmod(fd_, *mode));
   // Afterwards, so that the next run always finds one.
   remove_stale_temporaries(target_, temporary_);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
@@ -421,6 +446,10 @@ void commit_set(std::span<OutputFile* const> files) {
   }
 }
 
+void check_target(const std::string& path, Existing existing) {
+  mode_of_target(path, resolve_link(path), existing);
+}
+
 bool left_unfinished(const std::string& path) {
   bool found = false;
   for_stale_temporaries(resolve_link(path), [&](int, const char*) { found = true; });
@@ -443,6 +472,7 @@ bool remove_temporaries(int signal) noexcept {
     // The section may have ended in between; then nothing else would raise the signal.
     if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
   }
+  if (half_named.load()) return true;  // what is left shows the next run what happened.
   const int saved = errno;
   for (int i = 0; i < kSlots; ++i) {
     if (states[i].load() == 2) ::unlink(paths[i]);

@@ -28,6 +28,10 @@ enum class Existing {
 /// running process holds it. Call before opening an OutputFile for the same path, which removes it.
 bool left_unfinished(const std::string& path);
 
+/// Refuses, before any work, what an OutputFile for `path` would refuse when it is opened. Errors:
+/// std::system_error as there, EBUSY excepted.
+void check_target(const std::string& path, Existing existing);
+
 /// An open file that has no name, as memory from memfd_create(); and what messages call it.
 struct UnnamedFile {
   int fd = -1;

@@ -19,6 +19,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
+#include "tools/extract/quarantine.h"
 #include "tools/extract/text_output.h"
 #include "tools/stream/pipeline.h"
 #include "tools/stream/reading.h"
@@ -266,6 +267,7 @@ tokenize::DatasetNames names_of(const Options& options) {
 }
 
 std::string quarantine_of(const Options& options) {
+  if (options.policy.on_error != "quarantine") return {};
   return options.policy.quarantine.empty() ? options.output_prefix + ".quarantine"
                                            : options.policy.quarantine;
 }
@@ -275,8 +277,7 @@ void refuse_inputs(const Options& options, const std::vector<std::string>& docum
   std::vector<std::string> inputs = cli::tokenizer_inputs(options.tokenizer.model);
   inputs.insert(inputs.end(), {options.tokenizer.vocab_file, options.tokenizer.merge_file});
   inputs.insert(inputs.end(), documents.begin(), documents.end());
-  if (options.policy.on_error == "quarantine")
-    cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
+  cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
   if (options.count) return;
   const tokenize::DatasetNames names = names_of(options);
   for (size_t key = 0; key < names.endings.size(); ++key) {
@@ -288,42 +289,22 @@ void refuse_inputs(const Options& options, const std::vector<std::string>& docum
   }
 }
 
-/// The file for --on-error quarantine, created at the first bad record.
-class Quarantine {
- public:
-  explicit Quarantine(const Options& options)
-      : path_(quarantine_of(options)),
-        existing_(options.force ? indexed::Existing::replace : indexed::Existing::refuse),
-        mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {
-    // A run that was killed while renaming may have renamed this one already.
-    if (options.force || options.count) return;
-    const tokenize::DatasetNames names = names_of(options);
-    for (size_t key = 0; key < names.endings.size(); ++key) {
-      for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
-           ++shard) {
-        const std::string index = names.prefix(key, shard) + ".idx";
-        if (indexed::left_unfinished(index)) existing_ = indexed::Existing::same;
-        if (access(index.c_str(), F_OK) != 0) break;
-      }
+/// What an existing quarantine may be. A run that was killed while renaming may have renamed it
+/// already.
+indexed::Existing existing_quarantine(const Options& options) {
+  if (options.force) return indexed::Existing::replace;
+  if (options.count) return indexed::Existing::refuse;
+  const tokenize::DatasetNames names = names_of(options);
+  for (size_t key = 0; key < names.endings.size(); ++key) {
+    for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
+         ++shard) {
+      const std::string index = names.prefix(key, shard) + ".idx";
+      if (indexed::left_unfinished(index)) return indexed::Existing::same;
+      if (access(index.c_str(), F_OK) != 0) break;
     }
   }
-
-  void keep(std::string_view piece, bool ends) {
-    if (!file_) file_.emplace(path_, existing_);
-    file_->write(piece);
-    if (ends && !piece.ends_with(mark_)) file_->write(mark_);
-  }
-
-  void finish() {
-    if (file_) file_->commit();
-  }
-
- private:
-  std::string path_;
-  indexed::Existing existing_;
-  std::string_view mark_;
-  std::optional<indexed::OutputFile> file_;
-};
+  return indexed::Existing::refuse;
+}
 
 /// Each shard of a key has three files, which stay open until all are complete.
 void raise_limit_of_files() {
@@ -419,7 +400,7 @@ void count_all(Job& job) {
   close_run(job, totals);
 }
 
-void tokenize_all(Job& job, const cli::Invocation& call, Quarantine& quarantine) {
+void tokenize_all(Job& job, const cli::Invocation& call, extract::Quarantine& quarantine) {
   const Options& options = job.options;
   if (options.shard_tokens > 0) raise_limit_of_files();
   tokenize::DatasetWriter writer(
@@ -469,7 +450,8 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
   }
-  Quarantine quarantine(options);
+  extract::Quarantine quarantine(quarantine_of(options), existing_quarantine(options),
+                                 options.reading.format);
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });

@@ -13,6 +13,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
+#include "tools/extract/quarantine.h"
 #include "tools/stream/pipeline.h"
 #include "tools/stream/reading.h"
 #include "tools/train/piece_runs.h"
@@ -189,7 +190,7 @@ Counted sum_counts(std::vector<Counter>& workers, train::PieceRuns& runs, int64_
 
 /// Writes the vocabulary; its files and the quarantine, if any, get their names together.
 void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Existing existing,
-                 indexed::OutputFile* quarantine) {
+                 extract::Quarantine& quarantine) {
   indexed::OutputFile vocab(options.output + "/vocab.json", existing);
   indexed::OutputFile merges(options.output + "/merges.txt", existing);
   indexed::OutputFile tokenizer(options.output + "/tokenizer.json", existing);
@@ -197,7 +198,9 @@ void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Ex
   merges.write(tok::merges_txt(bpe));
   tokenizer.write(tok::tokenizer_json(bpe, options.add_prefix_space));
   std::vector<indexed::OutputFile*> files = {&vocab, &merges, &tokenizer};
-  if (quarantine != nullptr) files.insert(files.begin(), quarantine);
+  if (quarantine.file() != nullptr) files.insert(files.begin(), quarantine.file());
+  const indexed::NamingSection section;
+  quarantine.remove_earlier();
   indexed::commit_set(files);
 }
 
@@ -247,14 +250,12 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
     cli::refuse_input_as_output("--output", cli::concat(options.output, "/", name), inputs);
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
   const indexed::Existing existing = prepare_output(options);
-  std::optional<indexed::OutputFile> quarantine;
-  const auto keep = [&](std::string_view piece, bool ends) {
-    if (!quarantine) quarantine.emplace(options.policy.quarantine, existing);
-    quarantine->write(piece);
-    const std::string_view mark(options.reading.format == "nul" ? "\0" : "\n", 1);
-    if (ends && !piece.ends_with(mark)) quarantine->write(mark);
-  };
-  stream::ErrorPolicy policy(options.policy, call.console, keep);
+  const bool keeps = options.policy.on_error == "quarantine";
+  extract::Quarantine quarantine(keeps ? options.policy.quarantine : "", existing,
+                                 options.reading.format);
+  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
+    quarantine.keep(piece, ends);
+  });
   const int64_t threads = stream::threads_for(options.workers);
   std::vector<Counter> workers(static_cast<size_t>(threads),
                                Counter(options, options.memory / 2 / threads));
@@ -282,7 +283,7 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
                         call.console.progress({tokens, options.vocab_size, tokens, "token", true});
                       }});
   call.console.clear_progress();
-  write_files(options, bpe, existing, quarantine ? &*quarantine : nullptr);
+  write_files(options, bpe, existing, quarantine);
   call.console.note(closing_line(counted, bpe, policy.documents(), bytes));
   return 0;
 }

@@ -6,6 +6,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <system_error>
+
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/output_path.h"
@@ -13,6 +16,7 @@
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/extract/clean.h"
+#include "tools/extract/quarantine.h"
 #include "tools/extract/text_output.h"
 #include "tools/stream/pipeline.h"
 #include "tools/stream/reading.h"
@@ -347,8 +351,7 @@ int extract_json(Options& options, cli::Invocation& call) {
   }
   options.output = cli::output_path(options.output);
   const bool streams = cli::is_stream(options.output);
-  if ((options.output.empty() || options.output == "-") &&
-      (options.nul || options.compress != "none")) {
+  if (options.output == "-" && (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
   }
   if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
@@ -362,19 +365,24 @@ int extract_json(Options& options, cli::Invocation& call) {
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
   cli::refuse_input_as_output("--output", options.output, inputs);
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
-  std::optional<indexed::OutputFile> quarantine;
+  if (options.output == "-" && options.policy.on_error == "quarantine")
+    cli::refuse_standard_output("--quarantine", options.policy.quarantine);
+  if (streams) {  // who reads it waits for what is opened; nobody shall wait in vain.
+    for (const std::string& input : inputs)
+      if (input != "-" && ::access(input.c_str(), R_OK) != 0)
+        throw std::system_error(errno, std::generic_category(), input);
+  }
   // A run that was killed while renaming may have renamed the quarantine already.
   const bool killed = !streams && indexed::left_unfinished(options.output);
   const indexed::Existing existing = options.force ? indexed::Existing::replace
                                      : killed      ? indexed::Existing::same
                                                    : indexed::Existing::refuse;
-  const auto keep = [&](std::string_view piece, bool ends) {
-    if (!quarantine) quarantine.emplace(options.policy.quarantine, existing);
-    quarantine->write(piece);
-    const std::string_view mark(options.reading.format == "nul" ? "\0" : "\n", 1);
-    if (ends && !piece.ends_with(mark)) quarantine->write(mark);
-  };
-  stream::ErrorPolicy policy(options.policy, call.console, keep);
+  const bool keeps = options.policy.on_error == "quarantine";
+  extract::Quarantine quarantine(keeps ? options.policy.quarantine : "", existing,
+                                 options.reading.format);
+  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
+    quarantine.keep(piece, ends);
+  });
   const int64_t threads = stream::threads_for(options.workers);
   std::vector<Extractor> workers(static_cast<size_t>(threads), Extractor(options));
   Writer writer(options);
@@ -399,7 +407,7 @@ int extract_json(Options& options, cli::Invocation& call) {
   writer.prepare();
   {
     const indexed::NamingSection section;
-    if (quarantine) quarantine->commit();
+    quarantine.finish();
     writer.finish();
   }
   call.console.note(closing_line(writer.counts, policy));

@@ -350,6 +350,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   options.output = cli::output_path(options.output);
   cli::refuse_input_as_output("--output", options.output, paths);
   cli::refuse_input_as_output("--duplicates", options.duplicates, paths);
+  if (options.output == "-") cli::refuse_standard_output("--duplicates", options.duplicates);
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
   Outputs outputs(options);

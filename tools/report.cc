@@ -18,6 +18,7 @@
 #include "tools/dataset/load_tokenizer.h"
 #include "tools/dataset/sample_flags.h"
 #include "tools/draw/curve.h"
+#include "tools/extract/text_output.h"
 #include "tools/report/page.h"
 
 namespace {
@@ -163,10 +164,9 @@ int make_report(Options& options, cli::Invocation& call) {
   if (options.output == "-" && ::isatty(STDOUT_FILENO) == 1)
     throw cli::UsageError("the page would go to the terminal: give -o FILE");
   cli::refuse_input_as_output("--output", options.output, files_of(options, inputs));
-  std::optional<indexed::OutputFile> file;
-  if (options.output != "-")
-    file.emplace(options.output,
-                 options.force ? indexed::Existing::replace : indexed::Existing::refuse);
+  extract::TextOutput out(
+      {.path = options.output,
+       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse});
   const dataset::ShownTokenizer shown =
       dataset::load_tokenizer(options.tokenizer, options.tiktoken_encoding);
   if (!shown.idle.empty()) call.console.note(cli::concat("no effect here: ", shown.idle));
@@ -181,13 +181,8 @@ int make_report(Options& options, cli::Invocation& call) {
                    call.console.progress(
                        {.done = done, .total = all, .items = done, .in_items = true});
                  }}));
-  const std::string page = report::page(title_of(options, inputs), inputs.runs, facts);
-  if (file) {
-    file->write(page);
-    file->commit();
-  } else {
-    cli::print(page);
-  }
+  out.write(report::page(title_of(options, inputs), inputs.runs, facts));
+  out.finish();
   return 0;
 }
 

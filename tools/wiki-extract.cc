@@ -12,6 +12,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "tools/cli/output_path.h"
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
@@ -204,7 +205,10 @@ void refuse_inputs(const Options& options, const std::string& dump) {
     cli::refuse_input_as_output("--templates", options.templates, {dump});
     return;
   }
-  if (options.output == "-") return;
+  if (options.output == "-") {
+    cli::refuse_input_as_output("--output", options.output, {dump, options.templates});
+    return;
+  }
   const auto refuse = [&](const fs::path& file) {
     cli::refuse_input_as_output("--output", file.string(), {dump, options.templates});
   };
@@ -226,6 +230,7 @@ int extract(Options& options, cli::Invocation& call) {
   if (work.input == "-" && isatty(STDIN_FILENO) != 0)
     throw cli::UsageError("no input: name a dump, or pipe one in");
   if (options.no_templates && !options.templates_only) options.templates.clear();
+  if (!options.output.empty()) options.output = cli::output_path(options.output);
   refuse_inputs(options, work.input);
   work.clean.lists = options.lists;
   work.clean.sections = options.sections;

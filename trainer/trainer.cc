@@ -125,12 +125,14 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
   }
 }
 
-// A start after a failure goes on from what the run itself has saved.
+// A start after a failure goes on from what the run itself has saved, with all of it: what the
+// command leaves out is said of the checkpoint that the first start loaded.
 void go_on_after_restart(TrainConfig& config, int restarts) {
   if (restarts == 0 || config.save.empty() || !find_checkpoint(config.save, std::nullopt)) return;
   config.load = config.save;
   config.finetune = false;
   config.ckpt_step.reset();
+  if (newest_on_disk(config) >= 0) config.no_load_optim = false;
 }
 
 // Whether this program itself starts the ranks, and again; and on how many hosts.

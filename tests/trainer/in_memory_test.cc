@@ -215,6 +215,25 @@ TEST_F(InMemoryTest, HoldsWhatTheDiskIsNotToHold) {
   expect_same("save", "whole");
 }
 
+// --no-load-optim is said of the checkpoint that the first start loads: a later one loads the
+// moments that the run itself has saved.
+TEST_F(InMemoryTest, WhatTheFirstStartLeavesOutLaterOnesLoad) {
+  ASSERT_EQ(run(words("base", {"--exit-interval", "2", "--nproc-per-node", "2"})).status, 75)
+      << read("err");
+  const Words layout = {"--nproc-per-node", "2", "--load",         "base", "--no-load-optim",
+                        "--save-interval",  "8", "--no-async-save"};
+  ASSERT_EQ(run(words("whole", layout)).status, 0) << read("err");
+  const unsigned each = operations_of_a_copy(layout, 1);
+  const Ended ended = run(in_memory("save", layout, {"--in-memory-checkpoint", "10"}),
+                          {{"LD_PRELOAD", FAULT_SHIM},
+                           {"FAULT_ROOT", "/memfd:gristmill"},
+                           {"FAULT_RANK", "1"},
+                           {"FAULT_AT", std::to_string(each + 1)}});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("continuing from step 16 on disk (in memory: step 10, "));
+  expect_same("save", "whole");
+}
+
 // The newer one is taken and named; a copy that is damaged in memory is not, and the one before is.
 TEST_F(InMemoryTest, TheNewestOfDiskAndMemoryIsTaken) {
   const auto kill_after = [&](pid_t launcher, const std::string& text) {

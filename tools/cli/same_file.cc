@@ -7,25 +7,50 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 
 namespace cli {
 
+namespace {
+
+/// The status of a named file, or of `standard` where the name is "-"; none if it does not exist or
+/// is a device.
+std::optional<struct stat> status_of(const std::string& name, int standard) {
+  struct stat info = {};
+  const int result = name == "-" ? fstat(standard, &info) : stat(name.c_str(), &info);
+  if (result != 0 || S_ISCHR(info.st_mode)) return std::nullopt;
+  return info;
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace
+
 void refuse_input_as_output(std::string_view flag, const std::string& output,
                             const std::vector<std::string>& inputs) {
-  struct stat written = {};
-  if (output.empty() || output == "-" || stat(output.c_str(), &written) != 0) return;
+  if (output.empty()) return;
+  const std::optional<struct stat> written = status_of(output, STDOUT_FILENO);
+  if (!written) return;
+  const std::string what = output == "-" ? "standard output" : concat(flag, " ", output);
   for (const std::string& input : inputs) {
-    struct stat read = {};
-    const bool exists =
-        (input == "-" ? fstat(STDIN_FILENO, &read) : stat(input.c_str(), &read)) == 0;
-    if (!exists || read.st_dev != written.st_dev || read.st_ino != written.st_ino) continue;
-    if (input == output) throw UsageError(concat(flag, " ", output, " is also an input"));
-    throw UsageError(concat(flag, " ", output, " is the same file as ",
+    const std::optional<struct stat> read = status_of(input, STDIN_FILENO);
+    if (!read || !same_file(*read, *written)) continue;
+    if (input == output && input != "-") throw UsageError(concat(what, " is also an input"));
+    throw UsageError(concat(what, " is the same file as ",
                             input == "-" ? "standard input" : concat("the input ", input)));
   }
+}
+
+void refuse_standard_output(std::string_view flag, const std::string& output) {
+  const std::optional<struct stat> written = status_of("-", STDOUT_FILENO);
+  const std::optional<struct stat> other = status_of(output, STDOUT_FILENO);
+  if (written && other && same_file(*written, *other))
+    throw UsageError(concat(flag, " ", output, " is the same file as standard output"));
 }
 
 std::vector<std::string> tokenizer_inputs(const std::string& path) {

@@ -13,10 +13,12 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include "tools/cli/output_path.h"
+#include "tools/cli/run.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -148,9 +150,12 @@ TextOutput::TextOutput(const TextOutputOptions& options) {
     file_.emplace(options.path, options.existing);
   } else if (!options.path.empty() && options.path != "-") {
     name_ = options.path;
-    stream_ = ::open(name_.c_str(), O_WRONLY | O_CLOEXEC);
+    const std::optional<int> open = cli::open_descriptor(name_);
+    stream_ = open ? ::fcntl(*open, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+                   : ::open(name_.c_str(), O_WRONLY | O_CLOEXEC);
     if (stream_ < 0) throw std::system_error(errno, std::generic_category(), name_);
   }
+  if (!file_ && options.zstd) cli::refuse_terminal(stream_, "compressed bytes");
   if (!options.zstd) return;
   packed_capacity_ = ZSTD_CStreamOutSize();
   packed_ = std::make_unique<char[]>(packed_capacity_);
@@ -173,6 +178,11 @@ void TextOutput::put(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(stream_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {  // the reader's end of the pipe made it so
+      pollfd ready{.fd = stream_, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, -1);
+      continue;
+    }
     if (written < 0) throw std::system_error(errno, std::generic_category(), name_);
     bytes.remove_prefix(static_cast<size_t>(written));
   }
@@ -199,17 +209,16 @@ void TextOutput::write(std::string_view bytes) {
 void TextOutput::prepare() {
   if (std::exchange(prepared_, true)) return;
   if (zstd_ != nullptr) write_packed({}, true);
-  if (file_) file_->sync();
+  if (file_)
+    file_->sync();
+  else if (isatty(stream_) != 1 && fsync(stream_) != 0 &&
+           (errno == ENOSPC || errno == EIO || errno == EDQUOT))
+    throw std::system_error(errno, std::generic_category(), name_);
 }
 
 void TextOutput::finish() {
   prepare();
-  if (file_)
-    file_->commit();
-  else if (isatty(stream_) != 1 && fsync(stream_) != 0 &&
-           (errno == ENOSPC || errno == EIO || errno == EDQUOT)) {
-    throw std::system_error(errno, std::generic_category(), name_);
-  }
+  if (file_) file_->commit();
 }
 
 }  // namespace extract

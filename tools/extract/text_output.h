@@ -47,7 +47,7 @@ class HashSet {
 
 /// Where text goes, and whether it is compressed.
 struct TextOutputOptions {
-  std::string path = {};  ///< empty or "-": stdout; a pipe or device is written as it is
+  std::string path = {};  ///< empty or "-": stdout; what cli::is_stream names is written as it is
   bool zstd = false;
   int zstd_level = 3;
   indexed::Existing existing = indexed::Existing::refuse;
@@ -56,7 +56,7 @@ struct TextOutputOptions {
 /// Writes bytes in order to a file, which appears when it is complete, or to a stream.
 class TextOutput {
  public:
-  /// Errors: those of OutputFile.
+  /// Errors: those of OutputFile; cli::UsageError for compressed bytes to a terminal.
   explicit TextOutput(const TextOutputOptions& options);
   TextOutput(const TextOutput&) = delete;
   TextOutput& operator=(const TextOutput&) = delete;
@@ -65,7 +65,8 @@ class TextOutput {
   /// Errors: std::system_error with the path or "standard output".
   void write(std::string_view bytes);
 
-  /// Ends the compressed frame and writes the file to the disk, without giving it its name.
+  /// Ends the compressed frame and writes the file or stream to the disk, without giving a file its
+  /// name.
   void prepare();
 
   /// prepare(), and gives a file its name.

@@ -56,7 +56,7 @@ int64_t newest_on_disk(const TrainConfig& config) {
     if (!folder) return -1;
     const Checkpoint checkpoint = Checkpoint::open(*folder);
     const CheckpointMeta& meta = checkpoint.meta();
-    return meta.has_optimizer || config.no_load_optim ? meta.state.iteration : -1;
+    return meta.has_optimizer ? meta.state.iteration : -1;
   } catch (const std::exception&) {  // a start from the disk reports it.
     return -1;
   }
@@ -73,7 +73,7 @@ void note_what_is_taken(int64_t taken, int64_t in_memory, int64_t on_disk, cli::
   else if (on_disk >= 0)
     console.note(concat("continuing from step ", on_disk, " on disk", others));
   else
-    console.note(concat("no checkpoint to continue from, starting as the first time", others));
+    console.note(concat("nothing in memory to continue from", others));
 }
 
 std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,

@@ -24,7 +24,7 @@ std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job&
                                            rendezvous::FileRing* ring = nullptr);
 
 /// The iteration of the newest checkpoint in --save, as far as its record can be read; -1: none, or
-/// one without the optimizer that this run continues with (--no-save-optim).
+/// one without the optimizer (--no-save-optim), with which a run does not go on as it was.
 int64_t newest_on_disk(const TrainConfig& config);
 
 /// The checkpoint in memory from which a restart continues: the newest complete and undamaged one,

@@ -181,6 +181,8 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   if (!start.weights_only && !config.no_load_optim && !meta.has_optimizer) {
     throw UsageError(concat(*path, ": has no optimizer: give --no-load-optim or --finetune"));
   }
+  if (!start.weights_only && !meta.has_optimizer)
+    console.note(concat(*path, ": has no optimizer, whose states begin anew"));
   if (start.optimizer) check_optimizer(config, meta, spec, *path);
   if (start.optimizer) settle_schedule(config, meta, schedule, *path);
   if (!start.weights_only) note_order(config, meta, console);

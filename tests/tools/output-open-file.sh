@@ -1,0 +1,61 @@
+# Standard output, and other files that are open: an input is never written to, nothing that is
+# written elsewhere takes such a file's place, and what is in it stays.
+. "$(dirname "$0")/prelude"
+printf '{"text":"one"}\n{"text":"two"}\n' >in.jsonl
+unchanged() { cmp in.jsonl "$1" && echo unchanged; }
+appends() { # FILE COMMAND...
+  "${@:2}" >>"$1"
+  echo "exit $?"
+}
+for tool in json-extract near-dedup; do
+  for output in - /dev/stdout; do
+    cp in.jsonl in.own
+    appends in.own "$tool" -q -o "$output" in.own
+    unchanged in.own
+  done
+done
+appends in.own json-extract -q <in.own
+unchanged in.own
+echo '<mediawiki></mediawiki>' >in.xml
+cp in.xml in.same
+appends in.xml wiki-extract -q -o /dev/stdout in.xml
+cmp in.xml in.same && echo unchanged
+# Devices are not what is meant.
+run json-extract -q -o /dev/null /dev/null
+# A list or a quarantine beside standard output.
+appends in.list near-dedup -q -f -d in.list in.jsonl
+appends in.list json-extract -q -f --on-error quarantine --quarantine in.list in.jsonl
+# An open file is written from where it stands, and never replaced.
+{
+  echo header >&3
+  run json-extract -q -f -o /dev/fd/3 in.jsonl
+  near-dedup -q -f -o /dev/fd/3 in.jsonl
+  echo footer >&3
+} 3>in.log
+cat in.log
+echo earlier >in.log
+refused=(-q -f --on-error quarantine --quarantine)
+run bpe-train "${refused[@]}" /dev/fd/3 -o in.vocabulary in.jsonl 3>>in.log
+run json-extract "${refused[@]}" /dev/stderr -o out.jsonl in.jsonl 2>>in.log
+cat in.log
+run json-extract -q -o /dev/fd/9 in.jsonl
+run json-extract -q --on-error quarantine --quarantine - -o out.jsonl in.jsonl
+# A pipe is not opened for inputs that are not there: its reader would wait.
+mkfifo in.pipe
+run timeout 20 json-extract -q -o in.pipe in.missing
+# A quarantine that must not be replaced is refused before any work, and with --force one of an
+# earlier run goes: its records are not in this run's input.
+printf 'bad\n{"text":"one"}\n' >in.bad
+run json-extract -q --on-error quarantine -o out.jsonl in.bad
+rm out.jsonl
+run json-extract -q --on-error quarantine -o out.jsonl in.jsonl
+cat out.jsonl.quarantine
+run json-extract -q -f --on-error quarantine -o out.jsonl in.jsonl
+run bpe-tokenize -q --on-error quarantine --output-prefix out --input in.bad $VOCAB
+run bpe-tokenize -q --on-error quarantine --output-prefix out --input in.bad $VOCAB
+# What is replaced keeps its permissions.
+chmod 600 out.jsonl
+run json-extract -q -f -o out.jsonl in.jsonl
+stat -c %a out.jsonl
+rm -rf in.vocabulary
+left
