@@ -236,6 +236,57 @@ TEST(OutputFile, NextRunRemovesWhatSigkillLeft) {
   EXPECT_EQ(folder.num_files(), 2u);
 }
 
+// What an error in the middle of a set leaves shows the next run what happened, also when a signal
+// ends the process afterwards.
+TEST(OutputFile, SignalsLeaveTheMarkOfAHalfNamedSet) {
+  ScratchFolder folder;
+  const auto fails_halfway = [&] {
+    ::signal(SIGTERM, [](int caught) {
+      remove_temporaries(caught);
+      ::_exit(0);
+    });
+    auto* const first = new OutputFile(folder / "a", Existing::replace);
+    auto* const second = new OutputFile(folder / "b", Existing::replace);
+    auto* const last = new OutputFile(folder / "c", Existing::replace);
+    std::filesystem::create_directory(folder / "b");
+    OutputFile* const set[] = {first, second, last};
+    EXPECT_THROW(commit_set(set), std::system_error);
+  };
+  EXPECT_EQ(run_and_signal(SIGTERM, fails_halfway), 0);
+  EXPECT_TRUE(std::filesystem::exists(folder / "a"));
+  EXPECT_TRUE(left_unfinished(folder / "c"));
+}
+
+// Names of open files are refused, whatever leads to them; what is behind them stays.
+TEST(OutputFile, OpenFilesAreNotReplaced) {
+  ScratchFolder folder;
+  write_whole(folder / "log", "text");
+  const int fd = ::open((folder / "log").c_str(), O_WRONLY | O_CLOEXEC);
+  const std::string name = "/dev/fd/" + std::to_string(fd);
+  std::filesystem::create_symlink(name, folder / "link");
+  std::filesystem::create_symlink("link", folder / "link-to-link");
+  for (const std::string& path :
+       {name, "/proc/self/fd/" + std::to_string(fd), folder / "link", folder / "link-to-link"}) {
+    try {
+      OutputFile(path, Existing::replace).commit();
+      ADD_FAILURE() << path;
+    } catch (const std::system_error& error) {
+      EXPECT_EQ(error.code().value(), ENOTSUP) << path;
+      EXPECT_THAT(error.what(), testing::HasSubstr(path + ": an open file, not a name"));
+    }
+  }
+  ::close(fd);
+  EXPECT_EQ(read_whole(folder / "log"), "text");
+  // A link to a file stays one, and what it leads to is replaced, with its permissions.
+  std::filesystem::create_symlink("log", folder / "to-log");
+  std::filesystem::permissions(folder / "log", std::filesystem::perms(0640));
+  OutputFile file(folder / "to-log", Existing::replace);
+  file.write("new");
+  file.commit();
+  EXPECT_EQ(read_whole(folder / "log"), "new");
+  EXPECT_EQ(std::filesystem::status(folder / "log").permissions(), std::filesystem::perms(0640));
+}
+
 // A temporary file of ours is a file: a link or a folder of such a name is another's.
 TEST(OutputFile, LinksAndFoldersAreNotLeftOverFiles) {
   ScratchFolder folder;
