@@ -135,6 +135,25 @@ void go_on_after_restart(TrainConfig& config, int restarts) {
   if (newest_on_disk(config) >= 0) config.no_load_optim = false;
 }
 
+// A run that begins before what --save holds writes over it: checkpoints of the same steps, and the
+// metrics after its first step.
+void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::Console& console) {
+  if (config.save.empty() || config.skip_train) return;
+  const int64_t begins =
+      start.checkpoint && !start.weights_only ? start.checkpoint->meta().state.iteration : 0;
+  int64_t there = 0;
+  try {
+    there = tracked_iteration(config.save).value_or(0);
+  } catch (const std::exception&) {  // what names the newest one cannot be read
+    return;
+  }
+  if (there <= begins) return;
+  console.note(concat(config.save, ": another run went to step ", there,
+                      ", this one begins at step ", begins,
+                      ": it replaces checkpoints of the same steps, and metrics of later ",
+                      "ones; --load ", config.save, " goes on from step ", there));
+}
+
 // Whether this program itself starts the ranks, and again; and on how many hosts.
 bool starts_ranks(const rendezvous::Launch& launch) {
   return launch.per_node || launch.by_trainer || launch.launcher.empty();
@@ -241,6 +260,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
       call.console.note("in memory: " + in_memory_note(config, spec, options, hosts));
     Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
     expect_one_beginning(start, config, job);
+    if (job.launch().restarts == 0) note_what_is_replaced(config, start, call.console);
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }

@@ -188,6 +188,28 @@ TEST_F(TrainerTest, FinetuneTakesOnlyTheWeights) {
               Not(ContainsRegex("1/       3 .* lm loss: 4\\.")));  // not where a new model starts.
 }
 
+// A run that begins before what is in --save says so: a job that is started again by its first
+// command would otherwise lose what it had, without a word.
+TEST_F(TrainerTest, SaysWhatItWritesOver) {
+  const auto said = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(),
+                 {"--save", "s", "--save-interval", "20", "--override-opt_param-scheduler"});
+    const Ended ended = run(flags);
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(said({"--train-iters", "40"}), Not(HasSubstr("another run")));
+  EXPECT_THAT(said({"--train-iters", "42", "--load", "s"}), Not(HasSubstr("another run")));
+  EXPECT_THAT(said({"--train-iters", "41", "--load", "s", "--ckpt-step", "20"}),
+              HasSubstr("s: another run went to step 42, this one begins at step 20: it replaces "
+                        "checkpoints of the same steps, and metrics of later ones; --load s goes "
+                        "on from step 42\n"));
+  EXPECT_THAT(said({"--train-iters", "41", "--load", "s", "--finetune"}),
+              HasSubstr("another run went to step 41, this one begins at step 0: "));
+  EXPECT_THAT(said({"--train-iters", "30"}),
+              HasSubstr("another run went to step 41, this one begins at step 0: "));
+}
+
 // A checkpoint defines the model; the command line then only says how to train.
 TEST_F(TrainerTest, ModelComesFromTheCheckpoint) {
   ASSERT_EQ(run({"--save", "s", "--swiglu", "--normalization", "RMSNorm", "--disable-bias-linear",
