@@ -135,8 +135,7 @@ void go_on_after_restart(TrainConfig& config, int restarts) {
   if (newest_on_disk(config) >= 0) config.no_load_optim = false;
 }
 
-// A run that begins before what --save holds writes over it: checkpoints of the same steps, and the
-// metrics after its first step.
+// Says that a run which begins before the newest checkpoint in --save will write over it.
 void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::Console& console) {
   if (config.save.empty() || config.skip_train) return;
   const int64_t begins =
@@ -148,10 +147,10 @@ void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::C
     return;
   }
   if (there <= begins) return;
-  console.note(concat(config.save, ": another run went to step ", there,
-                      ", this one begins at step ", begins,
-                      ": it replaces checkpoints of the same steps, and metrics of later ",
-                      "ones; --load ", config.save, " goes on from step ", there));
+  console.note(concat(
+      config.save, ": another run went to step ", there, ", this one begins at step ", begins,
+      ": it replaces checkpoints of the same steps and removes later metrics; --load ", config.save,
+      " goes on from step ", there));
 }
 
 // Whether this program itself starts the ranks, and again; and on how many hosts.

@@ -182,7 +182,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
     throw UsageError(concat(*path, ": has no optimizer: give --no-load-optim or --finetune"));
   }
   if (!start.weights_only && !meta.has_optimizer)
-    console.note(concat(*path, ": has no optimizer, whose states begin anew"));
+    console.note(concat(*path, ": has no optimizer: its states start from zero"));
   if (start.optimizer) check_optimizer(config, meta, spec, *path);
   if (start.optimizer) settle_schedule(config, meta, schedule, *path);
   if (!start.weights_only) note_order(config, meta, console);
