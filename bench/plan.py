@@ -3,7 +3,8 @@
 """Held-out configurations of the layout planner, predicted and measured side by side.
 
   plan.py draw                             writes the cases to standard output; fixed seed
-  plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE]
+  plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE] [--done FILE]
+                                           --done: leaves out the cases of these results
   plan.py regret GPUS [--card FILE] ...    measures every layout of four models on so many GPUs
   plan.py again RESULTS... [--card NAME]   predicts measured cases anew, without a GPU; prints
                                            results
@@ -159,11 +160,12 @@ def with_data(work):
 def run(arguments):
     begin = time.time()
     out = open(arguments.out, "w") if arguments.out else sys.stdout
+    done = {json.loads(line)["case"] for line in open(arguments.done)} if arguments.done else set()
 
     def work(data):
         for line in open(arguments.cases):
             case = json.loads(line)
-            if case["gpus"] != arguments.gpus:
+            if case["gpus"] != arguments.gpus or case["case"] in done:
                 continue
             if time.time() - begin > arguments.limit:
                 print("plan.py: time is over; cases are left", file=sys.stderr)
@@ -341,6 +343,7 @@ def main():
         one = commands.add_parser(name)
         if name == "run":
             one.add_argument("cases")
+            one.add_argument("--done")
         else:
             one.add_argument("--layouts", type=int, default=14)
         one.add_argument("gpus", type=int)

@@ -11,7 +11,7 @@
 #        regret    (up to 9 minutes, two GPUs; OUT/regret.jsonl)
 #        table     (prints the errors of all results in OUT; writes plan.svg there)
 # LIMIT (540): seconds after which a part starts no further case. GPUS: number of GPUs of the cases,
-# 1 or 2; default both, if there are enough.
+# 1 or 2; default both, if there are enough. DONE: results whose cases are not run again.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '/^set /q; 3,$p' "$0" >&2; exit 2; }
 bin=$(cd "$1" && pwd) out=$2 here=$(cd "$(dirname "$0")" && pwd)
@@ -32,7 +32,7 @@ cases() {
   for gpus in ${GPUS:-1 2}; do
     [ "$gpus" -le "$(there)" ] || continue
     python3 "$here/plan.py" run "$here/plan-cases.jsonl" "$gpus" "${card[@]}" \
-      --limit "${LIMIT:-540}" --out "$out/cases-$gpus.jsonl"
+      --limit "${LIMIT:-540}" --out "$out/cases-$gpus.jsonl" ${DONE:+--done "$DONE"}
   done
 }
 regret() {

@@ -10,6 +10,9 @@
 # metrics.jsonl; bench/fp8/curves.py reads them.
 # BIN: folder of the programs. SKIP_BF16=1: only the recipes, and no table. SEEDS ("1234"): one run
 # of each for each seed, which changes first weights and samples, and so shows how much is chance.
+# BASE_TOKENS: all runs go on from one in bf16 that has trained over so many tokens, and bring its
+# learning rate down over TOKENS; a seed then changes the samples alone. From first weights, runs
+# differ by when they learn something; from here on by little else than their arithmetic.
 # bench/fp8/corpus.py makes a corpus.
 set -euo pipefail
 folder=$1 corpus=$2 vocab=$3 merges=$4 model=$5 tokens=$6
@@ -26,7 +29,7 @@ case $model in
 1.3B) shape=(24 2048 16) batch=8 lr=2e-4 length=2048 ;;
 *) echo "loss.sh: $model: 124M, 345M, 774M or 1.3B" >&2 && exit 2 ;;
 esac
-steps=$((tokens / (batch * length)))
+steps=$((tokens / (batch * length))) base=$((${BASE_TOKENS:-0} / (batch * length)))
 data=(--data-path "$folder/corpus_text_document" --split 100,0,0 --seq-length "$length")
 trainer_of() { # FLAGS...
   trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" \
@@ -37,13 +40,23 @@ trainer_of() { # FLAGS...
     --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
     --weight-decay 0.1 --eval-iters 0 "$@"
 }
+schedule=(--train-iters "$steps" --lr "$lr" --min-lr "${lr/e-4/e-5}" --lr-decay-style cosine
+  --lr-warmup-iters $((steps / 10)))
+if [ "$base" -gt 0 ]; then
+  schedule=(--lr "$lr" --min-lr "${lr/e-4/e-5}" --lr-decay-style WSD --lr-wsd-decay-style cosine
+    --lr-decay-iters $((base + steps)) --lr-wsd-decay-iters "$steps"
+    --lr-warmup-iters $((base / 10)))
+  [ -e "$folder/$model-base" ] || seed=1234 trainer_of "${schedule[@]}" --train-iters "$base" \
+    --log-interval 5 --data-cache-path "$folder/cache" --save "$folder/$model-base" \
+    --save-interval "$base" >"$folder/$model-base.log" 2>&1 || tail -n 3 "$folder/$model-base.log"
+  schedule+=(--train-iters $((base + steps)) --load "$folder/$model-base")
+fi
 train() { # NAME FLAGS...
   local name=$1.s$seed
   shift
   [ ! -e "$folder/$model-$name.jsonl" ] || return 0 # of an earlier call
-  trainer_of --train-iters "$steps" --lr "$lr" --min-lr "${lr/e-4/e-5}" \
-    --lr-decay-style cosine --lr-warmup-iters $((steps / 10)) --log-interval 5 \
-    --data-cache-path "$folder/cache" --metrics-file "$folder/$model-$name.jsonl" "$@" \
+  trainer_of "${schedule[@]}" --log-interval 5 --data-cache-path "$folder/cache" \
+    --metrics-file "$folder/$model-$name.jsonl" "$@" \
     >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
 }
 torch() { # NAME FLAGS...
