@@ -38,6 +38,7 @@
 #include "trainer/session/launcher.h"
 #include "trainer/session/memory_hosts.h"
 #include "trainer/session/memory_start.h"
+#include "trainer/session/restart.h"
 #include "trainer/session/training_loop.h"
 
 namespace {
@@ -125,16 +126,6 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
   }
 }
 
-// A start after a failure goes on from what the run itself has saved, with all of it: what the
-// command leaves out is said of the checkpoint that the first start loaded.
-void go_on_after_restart(TrainConfig& config, int restarts) {
-  if (restarts == 0 || config.save.empty() || !find_checkpoint(config.save, std::nullopt)) return;
-  config.load = config.save;
-  config.finetune = false;
-  config.ckpt_step.reset();
-  if (newest_on_disk(config) >= 0) config.no_load_optim = false;
-}
-
 // Says that a run which begins before the newest checkpoint in --save will write over it.
 void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::Console& console) {
   if (config.save.empty() || config.skip_train) return;
@@ -142,7 +133,8 @@ void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::C
       start.checkpoint && !start.weights_only ? start.checkpoint->meta().state.iteration : 0;
   int64_t there = 0;
   try {
-    there = tracked_iteration(config.save).value_or(0);
+    const std::vector<int64_t> stored = stored_iterations(config.save);
+    there = tracked_iteration(config.save).value_or(stored.empty() ? 0 : stored.back());
   } catch (const std::exception&) {  // what names the newest one cannot be read
     return;
   }
@@ -194,6 +186,7 @@ struct Prepared {
   Vocabulary vocabulary;
   ModelSpec spec;
   EngineOptions options;
+  std::string to_go_on;  ///< LoopParts::to_go_on.
 };
 Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const Job& job,
                  int64_t world_size) {
@@ -285,7 +278,8 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                        .job = job,
                        .console = call.console,
                        .out = out,
-                       .memory = memory ? &*memory : nullptr},
+                       .memory = memory ? &*memory : nullptr,
+                       .to_go_on = prepared.to_go_on},
                       std::move(start));
     if (job.speaks()) save_config(config, goes_on, call.console);
     job.barrier();  // rank 0 holds the folder of checkpoints, and all have loaded.
@@ -347,16 +341,17 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
            int ranks) {
   const bool one_host = hosts_of(job.launch()) == 1;
   const int64_t batch = config.derived.global_batch_size;
-  LauncherOptions options{
-      .host = job.launch(),
-      .processes = ranks,
-      .max_restarts = config.max_restarts,
-      .resumable = goes_on(config, true),
-      .to_go_on = repeatable(config) ? "" : concat("--load ", cli::shell_word(config.save)),
-      .grace = std::chrono::milliseconds(
-          static_cast<int64_t>(1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
-      .words = call.arguments};
+  LauncherOptions options{.host = job.launch(),
+                          .processes = ranks,
+                          .max_restarts = config.max_restarts,
+                          .resumable = goes_on(config, true),
+                          .to_go_on = to_go_on(config),
+                          .grace = std::chrono::milliseconds(static_cast<int64_t>(
+                              1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
+                          .words = call.arguments};
   options.host.devices = visible_gpus(config);
+  // With several hosts the command itself continues from --save (check_launcher).
+  if (one_host) options.host.run = new_run_id();
   const MemoryHosts hosts{
       .count = hosts_of(job.launch()), .ranks = ranks, .own = one_host ? 0 : job.launch().rank};
   std::optional<MemoryFiles> memory;
@@ -368,7 +363,7 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   options.iteration = [&] {
     int64_t on_disk = 0;
     try {
-      if (!config.save.empty()) on_disk = tracked_iteration(config.save).value_or(0);
+      on_disk = saved_step(config, options.host.run).value_or(SavedStep{}).iteration;
     } catch (const std::exception&) {  // a start from there reports it.
       on_disk = 0;
     }
@@ -436,7 +431,8 @@ int train(TrainConfig& config, cli::Invocation& call) {
     place.per_node = true;
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
-  go_on_after_restart(config, place.restarts);
+  const std::string change = to_go_on(config);
+  go_on_after_restart(config, place, call.console);
   Job job(place, config, call.console);
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
   const Asked asked{config, call.parsed.given};
@@ -454,6 +450,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
     if (!many_hosts) return job.tell(error);
     return Job(rendezvous::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
+  prepared.to_go_on = change;
   if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   return run_rank(config, call, job, prepared);

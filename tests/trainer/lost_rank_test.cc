@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <regex>
 #include <set>
 
 #include "tests/trainer/run_ranks.h"
@@ -241,10 +242,88 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   EXPECT_THAT(ended.err, ContainsRegex("restart 1 of 1 with 2 ranks(.|\n)*restart 1 of 1 with"));
   EXPECT_EQ(metrics("killed"), metrics("whole"));
   // The same command would start over, so 75 would be wrong.
-  const Ended given_up = killed("given up", "2", "20");
+  const pid_t launcher = start(words({"--save", "given up", "--max-restarts", "1", "--train-iters",
+                                      "1000000", "--save-interval", "2000"}));
+  wait_for_output("successfully saved checkpoint");
+  kill(children(launcher).at(1), SIGKILL);
+  while (read("err").find("restart 1 of 1") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(children(launcher).at(0), SIGKILL);
+  const Ended given_up = wait(launcher);
   EXPECT_EQ(given_up.status, 1) << given_up.err;
-  EXPECT_THAT(given_up.err, ContainsRegex("restart 1 of 2 with(.|\n)*restart 2 of 2 with"));
   EXPECT_THAT(given_up.err, testing::EndsWith("give --load 'given up'\n"));
+  const Ended nothing = killed("nothing", "2", "20");
+  EXPECT_EQ(nothing.status, 1) << nothing.err;
+  EXPECT_THAT(nothing.err, ContainsRegex("restart 1 of 2 with(.|\n)*restart 2 of 2 with"));
+  EXPECT_THAT(nothing.err, testing::EndsWith("no restart is left: 2 without a newer checkpoint "
+                                             "between them\n"));
+}
+
+// --save has another run's checkpoints, whose steps are higher than any that this run saves. Rank 1
+// dies in its first save, or in its second, counted anew in each start.
+TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
+  const auto words = [](const Words& more) {
+    Words all = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "1",
+                       "--eval-interval", "1000", "--save-interval", "10",
+                       "--tensor-model-parallel-size", "2"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto killed = [&](const Words& more, const char* at) {
+    std::filesystem::remove_all(folder_ + "/save");
+    std::filesystem::copy(folder_ + "/other", folder_ + "/save",
+                          std::filesystem::copy_options::recursive);
+    Words all = words({"--save", "save", "--max-restarts", "1"});
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all, {{"LD_PRELOAD", FAULT_SHIM},
+                     {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
+                     {"FAULT_RANK", "1"},
+                     {"FAULT_AT", at}});
+  };
+  // What the starts have loaded, and the losses of a step in them.
+  const auto found = [&](const std::string& pattern) {
+    const std::string out = read("out");
+    const std::regex expression(pattern);
+    std::vector<std::string> all;
+    for (std::sregex_iterator at(out.begin(), out.end(), expression), end; at != end; ++at)
+      all.push_back((*at)[1]);
+    return all;
+  };
+  const std::string loaded = "loaded checkpoint from ([^\n]*)\n";
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  ASSERT_EQ(run(words({"--save", "other", "--seed", "99"})).status, 0) << read("err");
+
+  const Ended anew = killed({}, "20");
+  EXPECT_EQ(anew.status, 1) << anew.err;
+  EXPECT_THAT(anew.err, HasSubstr("save: this run has saved nothing there yet: it begins again\n"));
+  EXPECT_THAT(found(loaded), IsEmpty());
+
+  EXPECT_EQ(killed({"--load", "other", "--finetune"}, "20").status, 1);
+  EXPECT_THAT(found(loaded), testing::Each("other/iter_0000060 at iteration 0 (weights only)"));
+  EXPECT_EQ(found(loaded).size(), 2u);
+
+  // A step back is not undone.
+  EXPECT_EQ(killed({"--load", "save", "--ckpt-step", "20"}, "20").status, 1);
+  EXPECT_THAT(found(loaded), ElementsAre("save/iter_0000020 at iteration 20",
+                                         "save/iter_0000020 at iteration 20"));
+  // Moments that the command leaves out are not loaded after all.
+  const Words without = {"--load", "save", "--no-load-optim", "--train-iters", "80"};
+  EXPECT_EQ(killed(without, "20").status, 1);
+  const std::vector<std::string> losses = found(" iteration +62/.* lm loss: ([^ ]+)");
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[0], losses[1]);
+
+  // Its own checkpoints count, although the other run's are newer by number.
+  ASSERT_EQ(run(words({"--save", "whole"})).status, 0) << read("err");
+  const Ended own = killed({}, "80");
+  EXPECT_EQ(own.status, 0) << own.err;
+  EXPECT_THAT(found(loaded),
+              ElementsAre("save/iter_0000010 at iteration 10", "save/iter_0000020 at iteration 20",
+                          "save/iter_0000030 at iteration 30", "save/iter_0000040 at iteration 40",
+                          "save/iter_0000050 at iteration 50"));
+  EXPECT_EQ(metrics("save"), metrics("whole"));
+  EXPECT_TRUE(shards("save", 60) == shards("whole", 60)) << "other weights or moments";
 }
 
 // Two network namespaces joined by a pair of interfaces: two hosts as far as TCP can tell. The

@@ -251,8 +251,9 @@ TEST_F(RefusedDiskTest, AFullDiskDoesNotEndARestart) {
   wait_for_output(": is written again: ", "err");  // TensorBoard's file, at least.
   std::ofstream(folder_ + "/stop") << "";
   const Ended ended = wait(launcher);
-  EXPECT_EQ(ended.status, 75) << ended.err;
+  EXPECT_EQ(ended.status, 1) << ended.err;  // the same command would begin again.
   EXPECT_THAT(ended.err, HasSubstr("restart 1 of 1 with 2 ranks"));
+  EXPECT_THAT(ended.err, testing::EndsWith("; --load save continues from there\n"));
   const std::string step = read("save/latest_checkpointed_iteration.txt");
   ASSERT_EQ(run(words("whole", {"--exit-interval", step})).status, ended.status);
   EXPECT_EQ(intervals("save"), intervals("whole"));

@@ -194,8 +194,13 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_EQ(stopped.status, 75);
   EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
   const Ended lone = run({"--save", "a lone", "--exit-interval", "3"});
-  EXPECT_EQ(lone.status, 75);
+  EXPECT_EQ(lone.status, 1) << "the same command would begin again";
   EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' continues from there"));
+  const Ended tuned = run({"--save", "a lone", "--load", "a lone", "--finetune", "--no-load-optim",
+                           "--exit-interval", "3"});
+  EXPECT_EQ(tuned.status, 1);
+  EXPECT_THAT(tuned.err, HasSubstr("; --load 'a lone' without --finetune and --no-load-optim "
+                                   "continues from there"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
   // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked

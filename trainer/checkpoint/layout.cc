@@ -189,6 +189,7 @@ CheckpointMeta meta_from_json(const json& root) {
   check(format == CheckpointMeta::kFormat,
         indexed::message("format ", format, " is not known: expected ", CheckpointMeta::kFormat));
   root.at("writer").get_to(meta.writer);
+  meta.run = root.value("run", "");
   visit_state(meta.state,
               [&](const char* key, auto& field) { root.at("state").at(key).get_to(field); });
   root.at("has_optimizer").get_to(meta.has_optimizer);
@@ -259,6 +260,7 @@ std::string format_meta(const CheckpointMeta& meta) {
                        {"config", meta.config},
                        {"files", meta.files},
                        {"tensors", ordered_json::array()}};
+  if (!meta.run.empty()) root["run"] = meta.run;
   visit_state(meta.state, [&](const char* key, const auto& field) { root["state"][key] = field; });
   for (const TensorRecord& tensor : meta.tensors) root["tensors"].push_back(tensor_to_json(tensor));
   std::string text = root.dump(1) + "\n";

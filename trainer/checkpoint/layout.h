@@ -85,6 +85,7 @@ struct RunState {
 struct CheckpointMeta {
   static constexpr int64_t kFormat = 1;
   std::string writer;  ///< "gristmill 0.1.0".
+  std::string run;     ///< rendezvous::Launch::run of the run that wrote it; may be empty.
   RunState state;
   bool has_optimizer = true;
   bool has_generator = true;

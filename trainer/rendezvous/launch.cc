@@ -84,6 +84,7 @@ bool read_own(const Reader& env, Launch& launch) {
   launch.exact_port = env.needed("GRISTMILL_EXACT_PORT", beside) != 0;
   launch.listener = env.number("GRISTMILL_LISTENER").value_or(-1);
   launch.job = env.text("GRISTMILL_JOB");
+  launch.run = env.text("GRISTMILL_RUN");
   launch.secret = env.text("GRISTMILL_JOB_SECRET");
   launch.restarts = env.number("GRISTMILL_RESTARTS").value_or(0);
   launch.memory_files = numbers(env.text("GRISTMILL_MEMORY_FILES"));
@@ -108,6 +109,8 @@ bool read_torchrun(const Reader& env, Launch& launch) {
   launch.restarts = env.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
   launch.job = "torchrun " + env.text("TORCHELASTIC_RUN_ID") + " " + env.text("MASTER_PORT") + " " +
                std::to_string(launch.restarts);
+  // Without --rdzv-id torchrun says "none".
+  if (const std::string id = env.text("TORCHELASTIC_RUN_ID"); id != "none") launch.run = id;
   const int tasks = env.number("SLURM_STEP_NUM_TASKS").value_or(1);
   const int hosts = env.number("SLURM_STEP_NUM_NODES").value_or(tasks);
   if (tasks > hosts)
@@ -355,6 +358,7 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& l) {
           {"GRISTMILL_DEVICE", l.device >= 0 ? std::to_string(l.device) : ""},
           {"GRISTMILL_DEVICES", std::to_string(l.devices)},
           {"GRISTMILL_JOB", l.job},
+          {"GRISTMILL_RUN", l.run},
           {"GRISTMILL_JOB_SECRET", l.secret},
           {"GRISTMILL_RESTARTS", std::to_string(l.restarts)},
           {"GRISTMILL_MEMORY_FILES", listed(l.memory_files)},

@@ -46,6 +46,9 @@ struct Launch {
   /// The same for all ranks of a start, different for any other start; empty if the launcher gives
   /// none.
   std::string job;
+  /// The same for all starts of a run, different for any other run; empty if the launcher gives
+  /// none.
+  std::string run;
   std::string secret;  ///< Given by the launcher; may be empty.
   int restarts = 0;
   /// Descriptors of the memory that this program's launcher keeps for in-memory checkpoints

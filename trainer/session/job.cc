@@ -104,7 +104,18 @@ std::string comparable(const TrainConfig& config) {
 }  // namespace
 
 bool repeatable(const TrainConfig& config) {
-  return same_folder(config.load, config.save) && !config.finetune && !config.ckpt_step;
+  return same_folder(config.load, config.save) && !config.finetune && !config.ckpt_step &&
+         !config.no_load_optim;
+}
+
+std::string to_go_on(const TrainConfig& config) {
+  if (repeatable(config)) return "";
+  std::vector<std::string> without;
+  if (config.finetune) without.push_back("--finetune");
+  if (config.ckpt_step) without.push_back("--ckpt-step");
+  if (config.no_load_optim) without.push_back("--no-load-optim");
+  return concat("--load ", cli::shell_word(config.save), without.empty() ? "" : " without ",
+                cli::join(without, " and "));
 }
 
 bool goes_on(const TrainConfig& config, bool starts_again) {

@@ -28,6 +28,8 @@ namespace trainer {
 
 /// Whether the same command, given again, continues from what the run saves.
 bool repeatable(const TrainConfig& config);
+/// What to change in the command so that it does: "--load FOLDER without --finetune"; "": nothing.
+std::string to_go_on(const TrainConfig& config);
 /// Whether that, or a launcher that restarts the ranks (--max-restarts), continues the run.
 bool goes_on(const TrainConfig& config, bool starts_again);
 

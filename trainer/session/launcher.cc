@@ -347,7 +347,7 @@ class Budget {
   int64_t most_, newest_, used_ = 0;
 };
 
-/// The status of a run that does not start again after a loss.
+/// The status of a run that ends before its time. `safe`: what it has saved can be continued.
 int given_up(const LauncherOptions& options, bool safe) {
   return safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
 }
@@ -384,6 +384,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     Ending ending = start.wait();
     if (!ending.line.empty()) console.error(ending.line);
     const bool no_device = ending.status == exit_status::kNoDevice;
+    if (ending.status == exit_status::kResumable) ending.status = given_up(options, true);
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
     // The other hosts have ended, or will, and would not come again.
     if (many_hosts && ending.over) {
@@ -399,7 +400,9 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (many_hosts && ending.signal == 0 && !left)
       ending.signal = tell_the_others(options, concat(host, budget.used_up()), console);
     if (!again || !devices.go_on(ending, now)) {
-      if (safe && !options.to_go_on.empty())
+      if (!many_hosts && ending.signal == 0 && !left && options.max_restarts > 0)
+        console.error(budget.used_up());
+      if (safe && now > 0 && !options.to_go_on.empty())
         console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
       return ending;
     }
@@ -409,6 +412,8 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
 }
 
 }  // namespace
+
+std::string new_run_id() { return rendezvous::to_hex(rendezvous::random_bytes(16)); }
 
 int launch_ranks(const LauncherOptions& options, cli::Console& console) {
   const Ending ending = launch(options, console);

@@ -42,6 +42,9 @@ struct LauncherOptions {
   std::function<void(const std::string&, const std::function<std::string()>&)> tell_hosts;
 };
 
+/// A value for rendezvous::Launch::run that no other run has.
+std::string new_run_id();
+
 /// Starts the ranks of this host and waits for them. When one dies, the others have a few seconds
 /// to print why and are then killed; SIGTERM and SIGUSR1 are passed on to all; if this process is
 /// killed, they are too. With several hosts each has such a launcher: a lost rank ends those of all

@@ -22,6 +22,7 @@
 #include "trainer/comm/comm.h"
 #include "trainer/ops/available_memory.h"
 #include "trainer/session/memory_start.h"
+#include "trainer/session/restart.h"
 
 namespace trainer {
 namespace {
@@ -325,7 +326,8 @@ std::optional<Checkpoint> newest_over_hosts(const MemoryCheckpoints& memory,
                                             rendezvous::FileRing& ring, BorrowedFiles& borrowed,
                                             const TrainConfig& config, Job& job,
                                             cli::Console& console) {
-  return Agreement(memory, ring, borrowed, job, console).run(newest_on_disk(config));
+  return Agreement(memory, ring, borrowed, job, console)
+      .run(whole_saved_iteration(config, job.launch().run));
 }
 
 }  // namespace trainer

@@ -9,6 +9,7 @@
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/shard_files.h"
 #include "trainer/session/assembly.h"
+#include "trainer/session/restart.h"
 
 namespace trainer {
 namespace {
@@ -50,18 +51,6 @@ std::optional<Checkpoint> undamaged(const MemoryCheckpoints& memory, int64_t flo
 
 }  // namespace
 
-int64_t newest_on_disk(const TrainConfig& config) {
-  try {
-    const std::optional<std::string> folder = find_checkpoint(config.save, std::nullopt);
-    if (!folder) return -1;
-    const Checkpoint checkpoint = Checkpoint::open(*folder);
-    const CheckpointMeta& meta = checkpoint.meta();
-    return meta.has_optimizer ? meta.state.iteration : -1;
-  } catch (const std::exception&) {  // a start from the disk reports it.
-    return -1;
-  }
-}
-
 void note_what_is_taken(int64_t taken, int64_t in_memory, int64_t on_disk, cli::Console& console) {
   const auto step = [](int64_t iteration, const char* none) {
     return iteration < 0 ? none : concat("step ", iteration);
@@ -96,7 +85,7 @@ std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
                                            const TrainConfig& config, Job& job,
                                            cli::Console& console) {
   if (job.launch().restarts == 0) return std::nullopt;
-  const int64_t on_disk = newest_on_disk(config);
+  const int64_t on_disk = whole_saved_iteration(config, job.launch().run);
   const std::vector<int64_t> held = memory.iterations();
   std::optional<Checkpoint> found = undamaged(memory, on_disk, job, console);
   const int64_t taken = found ? found->meta().state.iteration : -1;

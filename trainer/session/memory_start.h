@@ -23,10 +23,6 @@ namespace trainer {
 std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,
                                            rendezvous::FileRing* ring = nullptr);
 
-/// The iteration of the newest checkpoint in --save, as far as its record can be read; -1: none, or
-/// one without the optimizer (--no-save-optim), with which a run does not go on as it was.
-int64_t newest_on_disk(const TrainConfig& config);
-
 /// The checkpoint in memory from which a restart continues: the newest complete and undamaged one,
 /// unless --save has a newer one. Nothing if there is none, or at a first start. Prints which was
 /// taken. Checks every byte, each rank a part; all ranks call it, and all get the same. Checkpoints

@@ -448,6 +448,7 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
 CheckpointMeta TrainingLoop::checkpoint_meta() const {
   CheckpointMeta meta;
   meta.writer = concat("gristmill ", cli::version());
+  meta.run = parts_.job.launch().run;
   meta.state = state_;
   meta.config = flag_values(parts_.config);
   meta.model = model_record(parts_.spec);
@@ -534,12 +535,13 @@ int TrainingLoop::end_early(const std::string& why) {
                                        : ", and without --save nothing was saved"));
     return exit_status::kFailed;
   }
-  const TrainConfig& config = parts_.config;
+  const std::string& change = parts_.to_go_on;
   parts_.console.note(concat(why, ": stopped after step ", state_.iteration, "; ",
-                             repeatable(config) ? "the same command continues from there"
-                                                : concat("--load ", cli::shell_word(config.save),
-                                                         " continues from there")));
-  return exit_status::kResumable;
+                             change.empty() ? "the same command continues from there"
+                                            : concat(change, " continues from there")));
+  // This program's launcher decides for its ranks.
+  const bool resumable = change.empty() || parts_.job.launch().by_trainer;
+  return resumable ? exit_status::kResumable : exit_status::kFailed;
 }
 
 void TrainingLoop::print_plot() {

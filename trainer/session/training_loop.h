@@ -63,6 +63,9 @@ struct LoopParts {
   cli::Console& console;
   LogFile& out;                         ///< Standard output: it may be a file on a full disk.
   MemoryCheckpoints* memory = nullptr;  ///< For --in-memory-checkpoint.
+  /// What to change in the command so that it continues the run (to_go_on): a later start's
+  /// `config` is no longer the command's.
+  std::string to_go_on;
 };
 
 /// State: one thread. Owns the logs, the loaders and the saver, but not the engine.

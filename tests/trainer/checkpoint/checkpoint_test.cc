@@ -172,6 +172,9 @@ TEST_F(CheckpointTest, StateComesBackToTheLastBit) {
                 .interval_skipped = 1,
                 .interval_nan = 1};
   EXPECT_EQ(parse_meta(format_meta(meta), "m").state, meta.state);
+  EXPECT_EQ(parse_meta(format_meta(meta), "m").run, "");
+  meta.run = "torchrun's \"id\"";
+  EXPECT_EQ(parse_meta(format_meta(meta), "m").run, meta.run);
 }
 
 TEST_F(CheckpointTest, EveryFlippedBitOfMetaIsSeen) {

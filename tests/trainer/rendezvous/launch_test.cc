@@ -58,6 +58,18 @@ TEST(Launch, TorchrunListensOnItsOwnPort) {
             "torchrun: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 29501");
 }
 
+TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
+  EXPECT_EQ(detect(kTorchrun).run, "") << "torchrun's none is no id";
+  Variables named = kTorchrun;
+  named["TORCHELASTIC_RUN_ID"] = "job 7";
+  EXPECT_EQ(detect(named).run, "job 7");
+  Launch host = detect({}, 4);
+  host.run = "abc";
+  Variables child;
+  for (const auto& [name, value] : to_variables(ranks_on_host(host, 4)[2])) child[name] = value;
+  EXPECT_EQ(detect(child, 4).run, "abc");
+}
+
 TEST(Launch, TorchrunWinsOverTheTaskOfSrunAroundIt) {
   Variables inside = kTorchrun;
   inside.insert({{"SLURM_PROCID", "1"},

@@ -1,0 +1,39 @@
+// What a run that starts again continues from on disk. --save may hold another run's checkpoints,
+// which are none of this run's progress. Not here: checkpoints in memory (memory_start.h), starting
+// the ranks again (launcher.h), loading (start.cc).
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tools/cli/console.h"
+#include "trainer/config/train_config.h"
+#include "trainer/rendezvous/launch.h"
+
+namespace trainer {
+
+/// The newest checkpoint in --save from which a later start continues.
+struct SavedStep {
+  int64_t iteration = 0;
+  bool optimizer = true;  ///< Without it (--no-save-optim) a run does not go on as it was.
+};
+
+/// That checkpoint, if run `run` itself has saved it, or if the command continues from --save
+/// anyway (repeatable). `run`: rendezvous::Launch::run; if that is empty, any counts.
+/// Errors: as Checkpoint::open and find_checkpoint.
+std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string& run);
+
+/// The iteration of saved_step; -1: there is none, it cannot be read, or it has no optimizer.
+int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run);
+
+/// Makes `config` that of a later start: it loads what the run has saved, with all of it, because
+/// what the command leaves out or replaces is meant for the first start. If the run has saved
+/// nothing yet, all stays as it was: such a start begins as the first one did. No effect at a first
+/// start.
+void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
+                         cli::Console& console);
+
+}  // namespace trainer
