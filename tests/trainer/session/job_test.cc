@@ -16,6 +16,7 @@
 #include "tools/cli/exit_status.h"
 #include "tools/cli/fields.h"
 #include "trainer/session/memory_start.h"
+#include "trainer/session/restart.h"
 #include "trainer/session/training_loop.h"
 #include "trainer/spec/families.h"
 
@@ -188,7 +189,8 @@ class MemoryStartTest : public testing::Test {
   std::pair<int64_t, std::string> start(int restarts) {
     std::pair<int64_t, std::string> out;
     out.second = printed([&](cli::Console& console) {
-      Job job({.restarts = restarts, .memory_files = files_.descriptors()}, config_, console);
+      Job job({.run = "ours", .restarts = restarts, .memory_files = files_.descriptors()}, config_,
+              console);
       std::optional<MemoryCheckpoints> memory = memory_of(config_, job);
       ASSERT_TRUE(memory.has_value());
       std::optional<Checkpoint> found = newest_in_memory(*memory, config_, job, console);
@@ -202,6 +204,7 @@ class MemoryStartTest : public testing::Test {
     CheckpointMeta meta;
     meta.state.iteration = iteration;
     meta.has_optimizer = optimizer;
+    meta.run = run_;
     CheckpointRoot(config_.save)
         .save(meta,
               {{"model",
@@ -216,6 +219,7 @@ class MemoryStartTest : public testing::Test {
   tests::OwnFolder own_;
   MemoryFiles files_{1};
   TrainConfig config_;
+  std::string run_ = "ours";  ///< That saves on disk, and that start() belongs to.
 };
 
 TEST_F(MemoryStartTest, ThereIsMemoryWhereTheCommandAndTheLauncherGiveIt) {
@@ -240,9 +244,9 @@ TEST_F(MemoryStartTest, OnlyARestartContinuesFromMemory) {
 TEST_F(MemoryStartTest, ANewerOneOnDiskWinsAndWhatIsAboveIsForgotten) {
   MemoryCheckpoints memory(files_.descriptors());
   save_in_memory(memory, 4);
-  EXPECT_EQ(newest_on_disk(config_), -1);
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), -1);
   save_on_disk(6);
-  EXPECT_EQ(newest_on_disk(config_), 6);
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), 6);
   EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
                           -1,
                           "trainer: continuing from step 6 on disk (in memory: step 4, on disk: "
@@ -257,20 +261,59 @@ TEST_F(MemoryStartTest, OneOnDiskWithoutAnOptimizerNeverWins) {
   MemoryCheckpoints memory(files_.descriptors());
   save_in_memory(memory, 4);
   save_on_disk(6, false);
-  EXPECT_EQ(newest_on_disk(config_), -1);
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), -1);
   EXPECT_EQ(start(1), (std::pair<int64_t, std::string>(
                           4,
                           "trainer: continuing from step 4 in memory (in memory: step 4, on disk: "
                           "no complete checkpoint)\n")));
   config_.no_load_optim = true;
-  EXPECT_EQ(newest_on_disk(config_), -1);
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), -1);
   EXPECT_EQ(start(1).first, 4);
+}
+
+// Another run's checkpoint is taken neither from the disk nor in place of an older one in memory,
+// unless the command itself continues from it, or no launcher says which run this is.
+TEST_F(MemoryStartTest, AnotherRunsCheckpointCountsOnlyWhereTheCommandContinuesFromIt) {
+  MemoryCheckpoints memory(files_.descriptors());
+  save_in_memory(memory, 4);
+  run_ = "theirs";
+  save_on_disk(6);
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), -1);
+  EXPECT_EQ(whole_saved_iteration(config_, "theirs"), 6);
+  EXPECT_EQ(whole_saved_iteration(config_, ""), 6);
+  EXPECT_EQ(start(1).first, 4);
+  const auto later = [&](int restarts) {
+    TrainConfig config = config_;
+    config.finetune = true;
+    config.load = "elsewhere";
+    config.ckpt_step = 2;
+    config.no_load_optim = true;
+    cli::Console console("trainer");
+    go_on_after_restart(config, {.run = "ours", .restarts = restarts}, console);
+    return config;
+  };
+  EXPECT_EQ(later(1).load, "elsewhere");
+  EXPECT_TRUE(later(1).finetune && later(1).ckpt_step && later(1).no_load_optim);
+  config_.load = config_.save;
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), 6);
+  for (bool* one : {&config_.finetune, &config_.no_load_optim}) {
+    *one = true;
+    EXPECT_EQ(whole_saved_iteration(config_, "ours"), -1);
+    *one = false;
+  }
+  run_ = "ours";
+  save_on_disk(8);
+  EXPECT_EQ(later(0).load, "elsewhere") << "a first start";
+  EXPECT_EQ(later(1).load, config_.save);
+  EXPECT_FALSE(later(1).finetune || later(1).ckpt_step || later(1).no_load_optim);
+  save_on_disk(10, false);
+  EXPECT_TRUE(later(1).no_load_optim) << "there is none to load";
 }
 
 TEST_F(MemoryStartTest, ARecordThatCannotBeReadIsNone) {
   std::filesystem::create_directories(config_.save + "/iter_0000003");
   std::ofstream(config_.save + "/latest_checkpointed_iteration.txt") << "3";
-  EXPECT_EQ(newest_on_disk(config_), -1);
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), -1);
   EXPECT_THAT(start(1).second, HasSubstr("nothing in memory to continue from"));
 }
 
