@@ -48,17 +48,20 @@ constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
 
 // The table that a signal handler reads: a slot's path is complete before its state says so. States
 // lie together, and nothing is set at the start, so that no program touches 16 MB of paths.
+// kept: in use when a naming section ended by an error after a file got its name; the temporary
+// file stays, as after a kill, to show the next run what happened.
+enum State : int { free_slot, being_filled, in_use, kept };
 constexpr int kSlots = 4096;
-constinit std::atomic<int> states[kSlots] = {};  // 0 free, 1 being filled, 2 in use
+constinit std::atomic<int> states[kSlots] = {};
 constinit char paths[kSlots][PATH_MAX] = {};
 
 int take_slot(const std::string& path) {
   if (path.size() >= sizeof paths[0]) fail(path, ENAMETOOLONG);
   for (int i = 0; i < kSlots; ++i) {
-    int free = 0;
-    if (states[i].compare_exchange_strong(free, 1)) {
+    int state = free_slot;
+    if (states[i].compare_exchange_strong(state, being_filled)) {
       std::memcpy(paths[i], path.c_str(), path.size() + 1);
-      states[i].store(2);
+      states[i].store(in_use);
       return i;
     }
   }
@@ -71,15 +74,15 @@ bool has_slot(const std::string& path) {
   if (::stat(path.c_str(), &wanted) != 0) return false;
   for (int i = 0; i < kSlots; ++i) {
     struct stat info {};
-    if (states[i].load() == 2 && ::stat(paths[i], &info) == 0 && info.st_dev == wanted.st_dev &&
-        info.st_ino == wanted.st_ino)
+    if (states[i].load() >= in_use && ::stat(paths[i], &info) == 0 &&
+        info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino)
       return true;
   }
   return false;
 }
 
 void give_slot(int slot) noexcept {
-  if (slot >= 0) states[slot].store(0);
+  if (slot >= 0) states[slot].store(free_slot);
 }
 
 std::string folder_of(const std::string& path) {
@@ -209,10 +212,8 @@ bool equal_files(int a, const std::string& path) {
 std::atomic<int> naming = 0;
 std::atomic<int> waiting_signal = 0;
 
-// Whether a file got its name in the active section; and whether one ended by an error after that.
-// Then temporary files stay, as after a kill, to show the next run what happened.
+// Whether a file got its name in the active section.
 std::atomic<bool> named = false;
-std::atomic<bool> half_named = false;
 
 }  // namespace
 
@@ -270,7 +271,8 @@ void OutputFile::open_temporary() {
 OutputFile::~OutputFile() { forget(); }
 
 void OutputFile::forget() noexcept {
-  if (!temporary_.empty() && !half_named.load()) ::unlink(temporary_.c_str());
+  const bool stays = slot_ >= 0 && states[slot_].load() == kept;
+  if (!temporary_.empty() && !stays) ::unlink(temporary_.c_str());
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -461,7 +463,12 @@ NamingSection::NamingSection() noexcept : errors_before_(std::uncaught_exception
 }
 
 NamingSection::~NamingSection() {
-  if (std::uncaught_exceptions() > errors_before_ && named.load()) half_named = true;
+  if (std::uncaught_exceptions() > errors_before_ && named.load()) {
+    for (std::atomic<int>& state : states) {
+      int used = in_use;
+      state.compare_exchange_strong(used, kept);
+    }
+  }
   if (--naming > 0) return;
   if (const int signal = waiting_signal.exchange(0); signal != 0) ::raise(signal);
 }
@@ -472,10 +479,9 @@ bool remove_temporaries(int signal) noexcept {
     // The section may have ended in between; then nothing else would raise the signal.
     if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
   }
-  if (half_named.load()) return true;  // what is left shows the next run what happened.
   const int saved = errno;
   for (int i = 0; i < kSlots; ++i) {
-    if (states[i].load() == 2) ::unlink(paths[i]);
+    if (states[i].load() == in_use) ::unlink(paths[i]);
   }
   errno = saved;
   return true;

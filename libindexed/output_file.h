@@ -137,8 +137,8 @@ void commit_set(std::span<OutputFile* const> files);
 
 /// While one exists, a signal that ends the process waits (remove_temporaries), so that outputs
 /// that belong together get their names all at once or not at all. The end of the last one raises
-/// the pending signal. If an error ends one after a first rename, temporary files stay for
-/// left_unfinished().
+/// the pending signal. If an error ends one after a first rename, the temporary files that exist
+/// then stay for left_unfinished(); those of later OutputFiles are removed as always.
 class NamingSection {
  public:
   NamingSection() noexcept;

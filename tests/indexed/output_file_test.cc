@@ -257,6 +257,31 @@ TEST(OutputFile, SignalsLeaveTheMarkOfAHalfNamedSet) {
   EXPECT_TRUE(left_unfinished(folder / "c"));
 }
 
+// A process that goes on after such an error cleans up what it opens later.
+TEST(OutputFile, AHalfNamedSetKeepsNoLaterTemporaries) {
+  ScratchFolder folder;
+  {
+    OutputFile first(folder / "a", Existing::replace);
+    OutputFile second(folder / "b", Existing::replace);
+    OutputFile last(folder / "c", Existing::replace);
+    std::filesystem::create_directory(folder / "b");
+    OutputFile* const set[] = {&first, &second, &last};
+    EXPECT_THROW(commit_set(set), std::system_error);
+  }
+  EXPECT_TRUE(left_unfinished(folder / "c"));
+  { OutputFile later(folder / "later"); }
+  EXPECT_FALSE(left_unfinished(folder / "later"));
+  const int status = run_and_signal(SIGTERM, [&] {
+    ::signal(SIGTERM, [](int caught) {
+      remove_temporaries(caught);
+      ::_exit(0);
+    });
+    new OutputFile(folder / "later");
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(left_unfinished(folder / "later"));
+}
+
 // Names of open files are refused, whatever leads to them; what is behind them stays.
 TEST(OutputFile, OpenFilesAreNotReplaced) {
   ScratchFolder folder;
