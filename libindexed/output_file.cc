@@ -6,8 +6,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -137,15 +139,47 @@ std::string resolve_link(const std::string& path) {
   return result;
 }
 
-// The permissions of a file that may be replaced, if there is one.
-std::optional<mode_t> mode_of_target(const std::string& path, const std::string& target,
-                                     Existing existing) {
+// The status of a file that may be replaced, if there is one.
+std::optional<struct stat> status_of_target(const std::string& path, const std::string& target,
+                                            Existing existing) {
   struct stat info {};
   if (::stat(target.c_str(), &info) != 0) return std::nullopt;
   if (S_ISDIR(info.st_mode)) fail(path, EISDIR);
   if (!S_ISREG(info.st_mode)) fail(path + ": not a regular file", ENOTSUP);
   if (existing == Existing::refuse) fail(path + ": not replaced without --force", EEXIST);
-  return info.st_mode & 0777;
+  return info;
+}
+
+constexpr const char* kAccessList = "system.posix_acl_access";
+
+// The access list of a file as the system writes it: a version, and entries of 8 bytes in its
+// order. Empty where the file has none or the file system knows none.
+std::string access_list_of(const std::string& path) {
+  std::string list(XATTR_SIZE_MAX, '\0');
+  const ssize_t size = ::getxattr(path.c_str(), kAccessList, list.data(), list.size());
+  list.resize(size < 0 ? 0 : static_cast<size_t>(size));
+  return list;
+}
+
+// Gives the new file `fd` the group, the permissions and the access list of the file that it will
+// replace. Its owner is who runs the program. Where the system refuses the group or the list, those
+// who are not the owner may do only what both the group and all others were allowed before. Some
+// file systems have none of these.
+void copy_permissions(const std::string& target, const struct stat& old, int fd) {
+  struct stat own {};
+  const bool same_group = (::fstat(fd, &own) == 0 && own.st_gid == old.st_gid) ||
+                          ::fchown(fd, static_cast<uid_t>(-1), old.st_gid) == 0;
+  const std::string list = access_list_of(target);
+  mode_t mode = old.st_mode & 0777;
+  if (same_group && !list.empty() && ::fsetxattr(fd, kAccessList, list.data(), list.size(), 0) == 0)
+    return;  // the mode is part of it
+  // The folder may have given the new file a list that the old one does not have.
+  if (list.empty()) static_cast<void>(::fremovexattr(fd, kAccessList));
+  if (!same_group || !list.empty()) {
+    const mode_t both = (mode >> 3) & mode & 07;
+    mode = (mode & 0700) | both << 3 | both;
+  }
+  static_cast<void>(::fchmod(fd, mode));
 }
 
 bool lock(int fd) noexcept {
@@ -219,10 +253,9 @@ std::atomic<bool> named = false;
 
 OutputFile::OutputFile(std::string path, Existing existing)
     : path_(std::move(path)), target_(resolve_link(path_)), existing_(existing) {
-  const std::optional<mode_t> mode = mode_of_target(path_, target_, existing_);
-  open_temporary();
-  // The new file can be read by those who could read the old one. Some file systems have no modes.
-  if (mode) static_cast<void>(::fchmod(fd_, *mode));
+  const std::optional<struct stat> old = status_of_target(path_, target_, existing_);
+  open_temporary(old ? 0600 : 0666);  // nobody else opens it before it has the old permissions
+  if (old) copy_permissions(target_, *old, fd_);
   // Afterwards, so that the next run always finds one.
   remove_stale_temporaries(target_, temporary_);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
@@ -236,7 +269,7 @@ OutputFile::OutputFile(const UnnamedFile& file)
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
 }
 
-void OutputFile::open_temporary() {
+void OutputFile::open_temporary(mode_t mode) {
   temporary_ =
       in_folder_of(target_, "." + name_of(target_) + "." + std::to_string(::getpid()) + ".tmp");
   if (has_slot(temporary_)) {
@@ -247,7 +280,7 @@ void OutputFile::open_temporary() {
   // would leave the file.
   slot_ = take_slot(temporary_);
   for (int attempt = 0; attempt < 100; ++attempt) {
-    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd_ < 0 && errno != EEXIST) break;
     if (fd_ < 0) {
       remove_stale_temporaries(target_);  // of a dead process with this pid
@@ -449,7 +482,7 @@ void commit_set(std::span<OutputFile* const> files) {
 }
 
 void check_target(const std::string& path, Existing existing) {
-  mode_of_target(path, resolve_link(path), existing);
+  status_of_target(path, resolve_link(path), existing);
 }
 
 bool left_unfinished(const std::string& path) {

@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
 namespace indexed {
 
 /// What to do when the target exists.
@@ -43,9 +45,11 @@ struct UnnamedFile {
 class OutputFile {
  public:
   /// Opens the temporary file beside `path`; `path` itself is unchanged until commit. A symbolic
-  /// link is followed. Errors: std::system_error carrying path and errno: EEXIST when the target
-  /// exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another
-  /// live process writes the same target.
+  /// link is followed. The new file has the permissions, group and access list (acl(5)) of one that
+  /// it replaces; where the system refuses the group or the list, nobody but the owner gets a right
+  /// that they did not have. Errors: std::system_error carrying path and errno: EEXIST when the
+  /// target exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when
+  /// another live process writes the same target.
   explicit OutputFile(std::string path, Existing existing = Existing::refuse);
 
   /// Writes over an unnamed file from its first byte on, and leaves the caller's descriptor and its
@@ -104,7 +108,7 @@ class OutputFile {
   friend void sync_all(std::span<OutputFile* const> files);
   friend void commit_set(std::span<OutputFile* const> files);
 
-  void open_temporary();
+  void open_temporary(mode_t mode);
   [[noreturn]] void fail_writing(std::span<const std::byte> bytes) const;
   void write_fully(const std::byte* data, size_t size);
   void start_writing_back(int64_t written) noexcept;
