@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/limits.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -46,6 +47,13 @@ constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
 
 [[noreturn]] void fail(const std::string& what, int code) {
   throw std::system_error(code, std::generic_category(), what);
+}
+
+// The same for what could not be opened; where this process has too many files, with the limit.
+[[noreturn]] void fail_to_open(const std::string& what, int code) {
+  rlimit files{};
+  if (code != EMFILE || ::getrlimit(RLIMIT_NOFILE, &files) != 0) fail(what, code);
+  fail(what + ": `ulimit -n` allows " + std::to_string(files.rlim_cur), code);
 }
 
 // The table that a signal handler reads: a slot's path is complete before its state says so. States
@@ -104,7 +112,7 @@ void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 && errno == EACCES) return;  // may be written but not read: cannot be synced
-  if (fd < 0) fail(folder, errno);
+  if (fd < 0) fail_to_open(folder, errno);
   const int code = ::fsync(fd) != 0 ? errno : 0;
   ::close(fd);
   if (code != 0 && code != EINVAL && code != EROFS)
@@ -298,7 +306,7 @@ void OutputFile::open_temporary(mode_t mode) {
   const int code = fd_ < 0 && errno == EEXIST ? EBUSY : errno;
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
-  fail(path_ + (code == EBUSY ? ": being written by another process" : ""), code);
+  fail_to_open(path_ + (code == EBUSY ? ": being written by another process" : ""), code);
 }
 
 OutputFile::~OutputFile() { forget(); }
@@ -526,7 +534,7 @@ int open_scratch_file(const std::string& beside) {
   if (fd >= 0) return fd;
   std::string name = in_folder_of(beside, "." + name_of(beside) + ".XXXXXX");
   fd = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd < 0) fail(folder, errno);
+  if (fd < 0) fail_to_open(folder, errno);
   ::unlink(name.c_str());
   return fd;
 }
