@@ -489,7 +489,9 @@ void commit_set(std::span<OutputFile* const> files) {
   }
 }
 
-void check_target(const std::string& path, Existing existing) {
+std::string target_of(const std::string& path) { return resolve_link(path); }
+
+void refuse_bad_target(const std::string& path, Existing existing) {
   status_of_target(path, resolve_link(path), existing);
 }
 

@@ -30,9 +30,13 @@ enum class Existing {
 /// running process holds it. Call before opening an OutputFile for the same path, which removes it.
 bool left_unfinished(const std::string& path);
 
+/// The file that an OutputFile for `path` makes or replaces: `path`, or what a link of this name
+/// leads to. Errors: std::system_error for a link that leads nowhere, or to an open file.
+std::string target_of(const std::string& path);
+
 /// Refuses, before any work, what an OutputFile for `path` would refuse when it is opened. Errors:
 /// std::system_error as there, EBUSY excepted.
-void check_target(const std::string& path, Existing existing);
+void refuse_bad_target(const std::string& path, Existing existing);
 
 /// An open file that has no name, as memory from memfd_create(); and what messages call it.
 struct UnnamedFile {

@@ -15,7 +15,7 @@ namespace extract {
 Quarantine::Quarantine(std::string path, indexed::Existing existing, std::string_view format)
     : path_(std::move(path)), existing_(existing), mark_(format == "nul" ? '\0' : '\n') {
   if (path_ == "-") throw cli::UsageError("--quarantine -: expected the name of a file");
-  if (!path_.empty()) indexed::check_target(path_, existing_);
+  if (!path_.empty()) indexed::refuse_bad_target(path_, existing_);
 }
 
 void Quarantine::keep(std::string_view piece, bool ends) {
