@@ -16,12 +16,12 @@ namespace cli {
 
 namespace {
 
-/// The status of a named file, or of `standard` where the name is "-"; none if it does not exist or
-/// is a device.
+/// The status of a named file, or of `standard` where the name is "-"; none if it does not exist
+/// or is a device or a socket.
 std::optional<struct stat> status_of(const std::string& name, int standard) {
   struct stat info = {};
   const int result = name == "-" ? fstat(standard, &info) : stat(name.c_str(), &info);
-  if (result != 0 || S_ISCHR(info.st_mode)) return std::nullopt;
+  if (result != 0 || S_ISCHR(info.st_mode) || S_ISSOCK(info.st_mode)) return std::nullopt;
   return info;
 }
 

@@ -10,7 +10,8 @@ namespace cli {
 
 /// Refuses an output that is the same file as an input, under whatever name: links are followed,
 /// device and inode are compared. "" is no output; "-" is standard output and standard input. What
-/// does not exist is passed over, and so are devices: what is written to one is not read from it.
+/// does not exist is passed over, and so are devices and sockets: what is written to one is not
+/// read from it.
 /// Errors: UsageError naming `flag` and both names.
 void refuse_input_as_output(std::string_view flag, const std::string& output,
                             const std::vector<std::string>& inputs);
