@@ -272,13 +272,14 @@ std::string quarantine_of(const Options& options) {
                                            : options.policy.quarantine;
 }
 
-/// Refuses outputs that are read: as documents, or as the tokenizer.
+/// Refuses outputs that are read, as documents or as the tokenizer, and a quarantine that is the
+/// file of the counts.
 void refuse_inputs(const Options& options, const std::vector<std::string>& documents) {
   std::vector<std::string> inputs = cli::tokenizer_inputs(options.tokenizer.model);
   inputs.insert(inputs.end(), {options.tokenizer.vocab_file, options.tokenizer.merge_file});
   inputs.insert(inputs.end(), documents.begin(), documents.end());
   cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
-  if (options.count) return;
+  if (options.count) return cli::refuse_open_output("--quarantine", quarantine_of(options), "-");
   const tokenize::DatasetNames names = names_of(options);
   for (size_t key = 0; key < names.endings.size(); ++key) {
     for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);

@@ -365,8 +365,8 @@ int extract_json(Options& options, cli::Invocation& call) {
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
   cli::refuse_input_as_output("--output", options.output, inputs);
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
-  if (options.output == "-" && options.policy.on_error == "quarantine")
-    cli::refuse_standard_output("--quarantine", options.policy.quarantine);
+  if (options.policy.on_error == "quarantine")
+    cli::refuse_open_output("--quarantine", options.policy.quarantine, options.output);
   if (streams) {  // who reads it waits for what is opened; nobody shall wait in vain.
     for (const std::string& input : inputs)
       if (input != "-" && ::access(input.c_str(), R_OK) != 0)

@@ -356,7 +356,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   options.output = cli::output_path(options.output);
   cli::refuse_input_as_output("--output", options.output, paths);
   cli::refuse_input_as_output("--duplicates", options.duplicates, paths);
-  if (options.output == "-") cli::refuse_standard_output("--duplicates", options.duplicates);
+  cli::refuse_open_output("--duplicates", options.duplicates, options.output);
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
   const int64_t threads = stream::threads_for(options.workers);

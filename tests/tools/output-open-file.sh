@@ -25,6 +25,23 @@ run json-extract -q -o /dev/null /dev/null
 # A list or a quarantine beside standard output.
 appends in.list near-dedup -q -f -d in.list in.jsonl
 appends in.list json-extract -q -f --on-error quarantine --quarantine in.list in.jsonl
+appends in.list bpe-tokenize -q -f --count $VOCAB --on-error quarantine --quarantine in.list \
+  in.jsonl
+# Or beside another file that is open, under whatever name.
+ln -s in.list in.link
+for output in /dev/fd/3 /proc/self/fd/3; do
+  run near-dedup -q -f -d in.list -o $output in.jsonl 3>>in.list
+  for quarantine in in.list ./in.link; do
+    run json-extract -q -f --on-error quarantine --quarantine $quarantine -o $output in.jsonl \
+      3>>in.list
+  done
+done
+run json-extract -q -f --on-error quarantine --quarantine in.list -o /dev/stderr in.jsonl \
+  2>>in.list
+cat in.list
+rm in.list in.link
+run json-extract -q -f --on-error quarantine --quarantine in.list -o /dev/fd/3 in.jsonl 3>in.other
+cat in.other
 # An open file is written from where it stands, and never replaced.
 {
   echo header >&3
