@@ -429,6 +429,7 @@ void tokenize_all(Job& job, const cli::Invocation& call, extract::Quarantine& qu
     const indexed::NamingSection section;
     quarantine.finish();
     writer.give_names();
+    quarantine.remove_earlier(job.console);
   }
   close_run(job, writer.totals());
   for (const tokenize::DatasetWriter::Written& one : writer.written()) {
@@ -451,8 +452,10 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
   }
-  extract::Quarantine quarantine(quarantine_of(options), existing_quarantine(options),
-                                 options.reading.format);
+  extract::Quarantine quarantine({.path = quarantine_of(options),
+                                  .named = !options.policy.quarantine.empty(),
+                                  .existing = existing_quarantine(options),
+                                  .format = options.reading.format});
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });
@@ -460,6 +463,7 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
   if (options.count) {
     count_all(job);
     quarantine.finish();
+    quarantine.remove_earlier(call.console);
   } else {
     tokenize_all(job, call, quarantine);
   }

@@ -354,7 +354,8 @@ int extract_json(Options& options, cli::Invocation& call) {
   if (options.output == "-" && (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
   }
-  if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
+  const bool named = !options.policy.quarantine.empty();
+  if (options.policy.on_error == "quarantine" && !named) {
     if (streams)
       throw cli::UsageError(
           "--on-error quarantine needs --quarantine FILE when the output is standard output, a "
@@ -378,8 +379,10 @@ int extract_json(Options& options, cli::Invocation& call) {
                                      : killed      ? indexed::Existing::same
                                                    : indexed::Existing::refuse;
   const bool keeps = options.policy.on_error == "quarantine";
-  extract::Quarantine quarantine(keeps ? options.policy.quarantine : "", existing,
-                                 options.reading.format);
+  extract::Quarantine quarantine({.path = keeps ? options.policy.quarantine : "",
+                                  .named = named,
+                                  .existing = existing,
+                                  .format = options.reading.format});
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });
@@ -409,6 +412,7 @@ int extract_json(Options& options, cli::Invocation& call) {
     const indexed::NamingSection section;
     quarantine.finish();
     writer.finish();
+    quarantine.remove_earlier(call.console);
   }
   call.console.note(closing_line(writer.counts, policy));
   if (options.dedup) {

@@ -70,6 +70,35 @@ cat out.jsonl.quarantine
 run json-extract -q -f --on-error quarantine -o out.jsonl in.jsonl
 run bpe-tokenize -q --on-error quarantine --output-prefix out --input in.bad $VOCAB
 run bpe-tokenize -q --on-error quarantine --output-prefix out --input in.bad $VOCAB
+# One that --quarantine names may be of another part of a corpus: it stays.
+good=(json-extract -f --on-error quarantine)
+run "${good[@]}" -q --quarantine in.named -o in.out1 in.bad
+run "${good[@]}" --quarantine in.named -o in.out2 in.jsonl
+cat in.named
+# A link stays, and its records go.
+echo earlier >in.target
+ln -s in.target in.out3.quarantine
+run "${good[@]}" -q -o in.out3 in.jsonl
+run "${good[@]}" -q -o in.out3 in.jsonl
+readlink in.out3.quarantine
+cat in.target
+# Nor does it go where it has become the output.
+echo old >in.out4
+ln -s in.out4 in.out4.quarantine
+run "${good[@]}" -q -o in.out4 in.jsonl
+cat in.out4
+# Another run's, beside what a killed run left, is refused.
+run json-extract -q --on-error quarantine -o in.out5 in.bad
+rm in.out5
+: >.in.out5.99999.tmp
+run json-extract -q --on-error quarantine -o in.out5 in.jsonl
+ls in.out5 2>/dev/null
+cat in.out5.quarantine
+run bpe-train -q --vocab-size 260 --on-error quarantine -o in.out6 in.bad
+rm in.out6/tokenizer.json in.out6/vocab.json in.out6/merges.txt
+: >in.out6/.tokenizer.json.99999.tmp
+run bpe-train -q --vocab-size 260 --on-error quarantine -o in.out6 in.jsonl
+ls in.out6
 # What is replaced keeps its permissions.
 chmod 600 out.jsonl
 run json-extract -q -f -o out.jsonl in.jsonl
