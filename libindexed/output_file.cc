@@ -6,8 +6,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/limits.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,19 +49,29 @@ constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
   throw std::system_error(code, std::generic_category(), what);
 }
 
+// The same for what could not be opened; where this process has too many files, with the limit.
+[[noreturn]] void fail_to_open(const std::string& what, int code) {
+  rlimit files{};
+  if (code != EMFILE || ::getrlimit(RLIMIT_NOFILE, &files) != 0) fail(what, code);
+  fail(what + ": `ulimit -n` allows " + std::to_string(files.rlim_cur), code);
+}
+
 // The table that a signal handler reads: a slot's path is complete before its state says so. States
 // lie together, and nothing is set at the start, so that no program touches 16 MB of paths.
+// kept: in use when a naming section ended by an error after a file got its name; the temporary
+// file stays, as after a kill, to show the next run what happened.
+enum State : int { free_slot, being_filled, in_use, kept };
 constexpr int kSlots = 4096;
-constinit std::atomic<int> states[kSlots] = {};  // 0 free, 1 being filled, 2 in use
+constinit std::atomic<int> states[kSlots] = {};
 constinit char paths[kSlots][PATH_MAX] = {};
 
 int take_slot(const std::string& path) {
   if (path.size() >= sizeof paths[0]) fail(path, ENAMETOOLONG);
   for (int i = 0; i < kSlots; ++i) {
-    int free = 0;
-    if (states[i].compare_exchange_strong(free, 1)) {
+    int state = free_slot;
+    if (states[i].compare_exchange_strong(state, being_filled)) {
       std::memcpy(paths[i], path.c_str(), path.size() + 1);
-      states[i].store(2);
+      states[i].store(in_use);
       return i;
     }
   }
@@ -71,15 +84,15 @@ bool has_slot(const std::string& path) {
   if (::stat(path.c_str(), &wanted) != 0) return false;
   for (int i = 0; i < kSlots; ++i) {
     struct stat info {};
-    if (states[i].load() == 2 && ::stat(paths[i], &info) == 0 && info.st_dev == wanted.st_dev &&
-        info.st_ino == wanted.st_ino)
+    if (states[i].load() >= in_use && ::stat(paths[i], &info) == 0 &&
+        info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino)
       return true;
   }
   return false;
 }
 
 void give_slot(int slot) noexcept {
-  if (slot >= 0) states[slot].store(0);
+  if (slot >= 0) states[slot].store(free_slot);
 }
 
 std::string folder_of(const std::string& path) {
@@ -99,7 +112,7 @@ void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 && errno == EACCES) return;  // may be written but not read: cannot be synced
-  if (fd < 0) fail(folder, errno);
+  if (fd < 0) fail_to_open(folder, errno);
   const int code = ::fsync(fd) != 0 ? errno : 0;
   ::close(fd);
   if (code != 0 && code != EINVAL && code != EROFS)
@@ -134,15 +147,47 @@ std::string resolve_link(const std::string& path) {
   return result;
 }
 
-// The permissions of a file that may be replaced, if there is one.
-std::optional<mode_t> mode_of_target(const std::string& path, const std::string& target,
-                                     Existing existing) {
+// The status of a file that may be replaced, if there is one.
+std::optional<struct stat> status_of_target(const std::string& path, const std::string& target,
+                                            Existing existing) {
   struct stat info {};
   if (::stat(target.c_str(), &info) != 0) return std::nullopt;
   if (S_ISDIR(info.st_mode)) fail(path, EISDIR);
   if (!S_ISREG(info.st_mode)) fail(path + ": not a regular file", ENOTSUP);
   if (existing == Existing::refuse) fail(path + ": not replaced without --force", EEXIST);
-  return info.st_mode & 0777;
+  return info;
+}
+
+constexpr const char* kAccessList = "system.posix_acl_access";
+
+// The access list of a file as the system writes it: a version, and entries of 8 bytes in its
+// order. Empty where the file has none or the file system knows none.
+std::string access_list_of(const std::string& path) {
+  std::string list(XATTR_SIZE_MAX, '\0');
+  const ssize_t size = ::getxattr(path.c_str(), kAccessList, list.data(), list.size());
+  list.resize(size < 0 ? 0 : static_cast<size_t>(size));
+  return list;
+}
+
+// Gives the new file `fd` the group, the permissions and the access list of the file that it will
+// replace. Its owner is who runs the program. Where the system refuses the group or the list, those
+// who are not the owner may do only what both the group and all others were allowed before. Some
+// file systems have none of these.
+void copy_permissions(const std::string& target, const struct stat& old, int fd) {
+  struct stat own {};
+  const bool same_group = (::fstat(fd, &own) == 0 && own.st_gid == old.st_gid) ||
+                          ::fchown(fd, static_cast<uid_t>(-1), old.st_gid) == 0;
+  const std::string list = access_list_of(target);
+  mode_t mode = old.st_mode & 0777;
+  if (same_group && !list.empty() && ::fsetxattr(fd, kAccessList, list.data(), list.size(), 0) == 0)
+    return;  // the mode is part of it
+  // The folder may have given the new file a list that the old one does not have.
+  if (list.empty()) static_cast<void>(::fremovexattr(fd, kAccessList));
+  if (!same_group || !list.empty()) {
+    const mode_t both = (mode >> 3) & mode & 07;
+    mode = (mode & 0700) | both << 3 | both;
+  }
+  static_cast<void>(::fchmod(fd, mode));
 }
 
 bool lock(int fd) noexcept {
@@ -209,19 +254,16 @@ bool equal_files(int a, const std::string& path) {
 std::atomic<int> naming = 0;
 std::atomic<int> waiting_signal = 0;
 
-// Whether a file got its name in the active section; and whether one ended by an error after that.
-// Then temporary files stay, as after a kill, to show the next run what happened.
+// Whether a file got its name in the active section.
 std::atomic<bool> named = false;
-std::atomic<bool> half_named = false;
 
 }  // namespace
 
 OutputFile::OutputFile(std::string path, Existing existing)
     : path_(std::move(path)), target_(resolve_link(path_)), existing_(existing) {
-  const std::optional<mode_t> mode = mode_of_target(path_, target_, existing_);
-  open_temporary();
-  // The new file can be read by those who could read the old one. Some file systems have no modes.
-  if (mode) static_cast<void>(::fchmod(fd_, *mode));
+  const std::optional<struct stat> old = status_of_target(path_, target_, existing_);
+  open_temporary(old ? 0600 : 0666);  // nobody else opens it before it has the old permissions
+  if (old) copy_permissions(target_, *old, fd_);
   // Afterwards, so that the next run always finds one.
   remove_stale_temporaries(target_, temporary_);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
@@ -235,7 +277,7 @@ OutputFile::OutputFile(const UnnamedFile& file)
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
 }
 
-void OutputFile::open_temporary() {
+void OutputFile::open_temporary(mode_t mode) {
   temporary_ =
       in_folder_of(target_, "." + name_of(target_) + "." + std::to_string(::getpid()) + ".tmp");
   if (has_slot(temporary_)) {
@@ -246,7 +288,7 @@ void OutputFile::open_temporary() {
   // would leave the file.
   slot_ = take_slot(temporary_);
   for (int attempt = 0; attempt < 100; ++attempt) {
-    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd_ < 0 && errno != EEXIST) break;
     if (fd_ < 0) {
       remove_stale_temporaries(target_);  // of a dead process with this pid
@@ -264,13 +306,14 @@ void OutputFile::open_temporary() {
   const int code = fd_ < 0 && errno == EEXIST ? EBUSY : errno;
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
-  fail(path_ + (code == EBUSY ? ": being written by another process" : ""), code);
+  fail_to_open(path_ + (code == EBUSY ? ": being written by another process" : ""), code);
 }
 
 OutputFile::~OutputFile() { forget(); }
 
 void OutputFile::forget() noexcept {
-  if (!temporary_.empty() && !half_named.load()) ::unlink(temporary_.c_str());
+  const bool stays = slot_ >= 0 && states[slot_].load() == kept;
+  if (!temporary_.empty() && !stays) ::unlink(temporary_.c_str());
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -446,8 +489,10 @@ void commit_set(std::span<OutputFile* const> files) {
   }
 }
 
-void check_target(const std::string& path, Existing existing) {
-  mode_of_target(path, resolve_link(path), existing);
+std::string target_of(const std::string& path) { return resolve_link(path); }
+
+void refuse_bad_target(const std::string& path, Existing existing) {
+  status_of_target(path, resolve_link(path), existing);
 }
 
 bool left_unfinished(const std::string& path) {
@@ -461,7 +506,12 @@ NamingSection::NamingSection() noexcept : errors_before_(std::uncaught_exception
 }
 
 NamingSection::~NamingSection() {
-  if (std::uncaught_exceptions() > errors_before_ && named.load()) half_named = true;
+  if (std::uncaught_exceptions() > errors_before_ && named.load()) {
+    for (std::atomic<int>& state : states) {
+      int used = in_use;
+      state.compare_exchange_strong(used, kept);
+    }
+  }
   if (--naming > 0) return;
   if (const int signal = waiting_signal.exchange(0); signal != 0) ::raise(signal);
 }
@@ -472,10 +522,9 @@ bool remove_temporaries(int signal) noexcept {
     // The section may have ended in between; then nothing else would raise the signal.
     if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
   }
-  if (half_named.load()) return true;  // what is left shows the next run what happened.
   const int saved = errno;
   for (int i = 0; i < kSlots; ++i) {
-    if (states[i].load() == 2) ::unlink(paths[i]);
+    if (states[i].load() == in_use) ::unlink(paths[i]);
   }
   errno = saved;
   return true;
@@ -487,7 +536,7 @@ int open_scratch_file(const std::string& beside) {
   if (fd >= 0) return fd;
   std::string name = in_folder_of(beside, "." + name_of(beside) + ".XXXXXX");
   fd = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd < 0) fail(folder, errno);
+  if (fd < 0) fail_to_open(folder, errno);
   ::unlink(name.c_str());
   return fd;
 }

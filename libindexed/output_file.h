@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
 namespace indexed {
 
 /// What to do when the target exists.
@@ -28,9 +30,13 @@ enum class Existing {
 /// running process holds it. Call before opening an OutputFile for the same path, which removes it.
 bool left_unfinished(const std::string& path);
 
+/// The file that an OutputFile for `path` makes or replaces: `path`, or what a link of this name
+/// leads to. Errors: std::system_error for a link that leads nowhere, or to an open file.
+std::string target_of(const std::string& path);
+
 /// Refuses, before any work, what an OutputFile for `path` would refuse when it is opened. Errors:
 /// std::system_error as there, EBUSY excepted.
-void check_target(const std::string& path, Existing existing);
+void refuse_bad_target(const std::string& path, Existing existing);
 
 /// An open file that has no name, as memory from memfd_create(); and what messages call it.
 struct UnnamedFile {
@@ -43,9 +49,11 @@ struct UnnamedFile {
 class OutputFile {
  public:
   /// Opens the temporary file beside `path`; `path` itself is unchanged until commit. A symbolic
-  /// link is followed. Errors: std::system_error carrying path and errno: EEXIST when the target
-  /// exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another
-  /// live process writes the same target.
+  /// link is followed. The new file has the permissions, group and access list (acl(5)) of one that
+  /// it replaces; where the system refuses the group or the list, nobody but the owner gets a right
+  /// that they did not have. Errors: std::system_error carrying path and errno: EEXIST when the
+  /// target exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when
+  /// another live process writes the same target.
   explicit OutputFile(std::string path, Existing existing = Existing::refuse);
 
   /// Writes over an unnamed file from its first byte on, and leaves the caller's descriptor and its
@@ -104,7 +112,7 @@ class OutputFile {
   friend void sync_all(std::span<OutputFile* const> files);
   friend void commit_set(std::span<OutputFile* const> files);
 
-  void open_temporary();
+  void open_temporary(mode_t mode);
   [[noreturn]] void fail_writing(std::span<const std::byte> bytes) const;
   void write_fully(const std::byte* data, size_t size);
   void start_writing_back(int64_t written) noexcept;
@@ -137,8 +145,8 @@ void commit_set(std::span<OutputFile* const> files);
 
 /// While one exists, a signal that ends the process waits (remove_temporaries), so that outputs
 /// that belong together get their names all at once or not at all. The end of the last one raises
-/// the pending signal. If an error ends one after a first rename, temporary files stay for
-/// left_unfinished().
+/// the pending signal. If an error ends one after a first rename, the temporary files that exist
+/// then stay for left_unfinished(); those of later OutputFiles are removed as always.
 class NamingSection {
  public:
   NamingSection() noexcept;

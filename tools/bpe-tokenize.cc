@@ -272,13 +272,14 @@ std::string quarantine_of(const Options& options) {
                                            : options.policy.quarantine;
 }
 
-/// Refuses outputs that are read: as documents, or as the tokenizer.
+/// Refuses outputs that are read, as documents or as the tokenizer, and a quarantine that is the
+/// file of the counts.
 void refuse_inputs(const Options& options, const std::vector<std::string>& documents) {
   std::vector<std::string> inputs = cli::tokenizer_inputs(options.tokenizer.model);
   inputs.insert(inputs.end(), {options.tokenizer.vocab_file, options.tokenizer.merge_file});
   inputs.insert(inputs.end(), documents.begin(), documents.end());
   cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
-  if (options.count) return;
+  if (options.count) return cli::refuse_open_output("--quarantine", quarantine_of(options), "-");
   const tokenize::DatasetNames names = names_of(options);
   for (size_t key = 0; key < names.endings.size(); ++key) {
     for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
@@ -428,6 +429,7 @@ void tokenize_all(Job& job, const cli::Invocation& call, extract::Quarantine& qu
     const indexed::NamingSection section;
     quarantine.finish();
     writer.give_names();
+    quarantine.remove_earlier(job.console);
   }
   close_run(job, writer.totals());
   for (const tokenize::DatasetWriter::Written& one : writer.written()) {
@@ -450,8 +452,10 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
   }
-  extract::Quarantine quarantine(quarantine_of(options), existing_quarantine(options),
-                                 options.reading.format);
+  extract::Quarantine quarantine({.path = quarantine_of(options),
+                                  .named = !options.policy.quarantine.empty(),
+                                  .existing = existing_quarantine(options),
+                                  .format = options.reading.format});
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });
@@ -459,6 +463,7 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
   if (options.count) {
     count_all(job);
     quarantine.finish();
+    quarantine.remove_earlier(call.console);
   } else {
     tokenize_all(job, call, quarantine);
   }

@@ -190,7 +190,7 @@ Counted sum_counts(std::vector<Counter>& workers, train::PieceRuns& runs, int64_
 
 /// Writes the vocabulary; its files and the quarantine, if any, get their names together.
 void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Existing existing,
-                 extract::Quarantine& quarantine) {
+                 extract::Quarantine& quarantine, cli::Console& console) {
   indexed::OutputFile vocab(options.output + "/vocab.json", existing);
   indexed::OutputFile merges(options.output + "/merges.txt", existing);
   indexed::OutputFile tokenizer(options.output + "/tokenizer.json", existing);
@@ -198,10 +198,10 @@ void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Ex
   merges.write(tok::merges_txt(bpe));
   tokenizer.write(tok::tokenizer_json(bpe, options.add_prefix_space));
   std::vector<indexed::OutputFile*> files = {&vocab, &merges, &tokenizer};
-  if (quarantine.file() != nullptr) files.insert(files.begin(), quarantine.file());
+  if (indexed::OutputFile* const kept = quarantine.file()) files.insert(files.begin(), kept);
   const indexed::NamingSection section;
-  quarantine.remove_earlier();
   indexed::commit_set(files);
+  quarantine.remove_earlier(console);
 }
 
 std::string closing_line(const Counted& counted, const tok::TrainedBpe& bpe, int64_t documents,
@@ -241,7 +241,8 @@ indexed::Existing prepare_output(const Options& options) {
 }
 
 int train_vocabulary(Options& options, cli::Invocation& call) {
-  if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
+  const bool named = !options.policy.quarantine.empty();
+  if (options.policy.on_error == "quarantine" && !named) {
     options.policy.quarantine = options.output + "/quarantine";
   }
   std::erase(options.special_tokens, "");
@@ -251,8 +252,10 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
   const indexed::Existing existing = prepare_output(options);
   const bool keeps = options.policy.on_error == "quarantine";
-  extract::Quarantine quarantine(keeps ? options.policy.quarantine : "", existing,
-                                 options.reading.format);
+  extract::Quarantine quarantine({.path = keeps ? options.policy.quarantine : "",
+                                  .named = named,
+                                  .existing = existing,
+                                  .format = options.reading.format});
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });
@@ -283,7 +286,7 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
                         call.console.progress({tokens, options.vocab_size, tokens, "token", true});
                       }});
   call.console.clear_progress();
-  write_files(options, bpe, existing, quarantine);
+  write_files(options, bpe, existing, quarantine, call.console);
   call.console.note(closing_line(counted, bpe, policy.documents(), bytes));
   return 0;
 }

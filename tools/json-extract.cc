@@ -354,7 +354,8 @@ int extract_json(Options& options, cli::Invocation& call) {
   if (options.output == "-" && (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
   }
-  if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
+  const bool named = !options.policy.quarantine.empty();
+  if (options.policy.on_error == "quarantine" && !named) {
     if (streams)
       throw cli::UsageError(
           "--on-error quarantine needs --quarantine FILE when the output is standard output, a "
@@ -365,8 +366,8 @@ int extract_json(Options& options, cli::Invocation& call) {
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
   cli::refuse_input_as_output("--output", options.output, inputs);
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
-  if (options.output == "-" && options.policy.on_error == "quarantine")
-    cli::refuse_standard_output("--quarantine", options.policy.quarantine);
+  if (options.policy.on_error == "quarantine")
+    cli::refuse_open_output("--quarantine", options.policy.quarantine, options.output);
   if (streams) {  // who reads it waits for what is opened; nobody shall wait in vain.
     for (const std::string& input : inputs)
       if (input != "-" && ::access(input.c_str(), R_OK) != 0)
@@ -378,8 +379,10 @@ int extract_json(Options& options, cli::Invocation& call) {
                                      : killed      ? indexed::Existing::same
                                                    : indexed::Existing::refuse;
   const bool keeps = options.policy.on_error == "quarantine";
-  extract::Quarantine quarantine(keeps ? options.policy.quarantine : "", existing,
-                                 options.reading.format);
+  extract::Quarantine quarantine({.path = keeps ? options.policy.quarantine : "",
+                                  .named = named,
+                                  .existing = existing,
+                                  .format = options.reading.format});
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });
@@ -409,6 +412,7 @@ int extract_json(Options& options, cli::Invocation& call) {
     const indexed::NamingSection section;
     quarantine.finish();
     writer.finish();
+    quarantine.remove_earlier(call.console);
   }
   call.console.note(closing_line(writer.counts, policy));
   if (options.dedup) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <optional>
+#include <memory>
 #include <system_error>
 #include <unordered_map>
 
@@ -181,10 +181,10 @@ void allow_files(int64_t bands, int64_t threads) {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/// Where to put an unnamed file: beside the output, or in TMPDIR.
+/// Where to put an unnamed file: beside the output, where a link to it leads, or in TMPDIR.
 std::string scratch_place(const Options& options) {
-  if (!cli::is_stream(options.output)) return options.output;
-  if (!options.duplicates.empty()) return options.duplicates;
+  if (!cli::is_stream(options.output)) return indexed::target_of(options.output);
+  if (!options.duplicates.empty()) return indexed::target_of(options.duplicates);
   const char* folder = std::getenv("TMPDIR");
   return cli::concat(folder == nullptr || *folder == '\0' ? "/tmp" : folder, "/near-dedup");
 }
@@ -222,15 +222,21 @@ void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& 
                                    const std::string&) { store.add(work.result.keys); }});
 }
 
-/// The output files, opened before anything is read.
+/// The output files, opened before anything is read. The list comes first: whoever reads a pipe
+/// takes its end for that of the documents, so it is opened when nothing else can be refused.
 struct Outputs {
   explicit Outputs(const Options& options) : Outputs(options, existing_of(options)) {}
   Outputs(const Options& options, indexed::Existing existing)
-      : kept({.path = options.output,
+      : list(list_of(options, existing)),
+        kept({.path = options.output,
               .zstd = options.compress == "zstd",
               .zstd_level = static_cast<int>(options.level),
-              .existing = existing}) {
-    if (!options.duplicates.empty()) list.emplace(options.duplicates, existing);
+              .existing = existing}) {}
+
+  static std::unique_ptr<indexed::OutputFile> list_of(const Options& options,
+                                                      indexed::Existing existing) {
+    if (options.duplicates.empty()) return nullptr;
+    return std::make_unique<indexed::OutputFile>(options.duplicates, existing);
   }
 
   /// A run that was killed while it renamed its outputs may have renamed only the list.
@@ -248,8 +254,8 @@ struct Outputs {
     kept.finish();
   }
 
+  std::unique_ptr<indexed::OutputFile> list;  ///< --duplicates; null without it
   extract::TextOutput kept;
-  std::optional<indexed::OutputFile> list;  ///< --duplicates
 };
 
 /// Writes the kept documents and the list of dropped ones. Receives documents in order.
@@ -350,12 +356,12 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   options.output = cli::output_path(options.output);
   cli::refuse_input_as_output("--output", options.output, paths);
   cli::refuse_input_as_output("--duplicates", options.duplicates, paths);
-  if (options.output == "-") cli::refuse_standard_output("--duplicates", options.duplicates);
+  cli::refuse_open_output("--duplicates", options.duplicates, options.output);
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
-  Outputs outputs(options);
   const int64_t threads = stream::threads_for(options.workers);
   allow_files(options.bands, threads);
+  Outputs outputs(options);
   dedup::KeyStore store(scratch_place(options), options.bands);
   read_keys(options,
             {.options = options.reading,

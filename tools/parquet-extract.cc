@@ -152,8 +152,7 @@ void check_options(const Options& options, bool any_file) {
     throw cli::UsageError(
         cli::concat("-0 writes one column's text, --columns names ", options.columns.size()));
   }
-  if ((options.output.empty() || options.output == "-") &&
-      (options.nul || options.compress != "none")) {
+  if (options.output == "-" && (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
   }
 }

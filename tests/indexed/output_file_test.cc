@@ -5,10 +5,14 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -16,6 +20,14 @@
 #include <system_error>
 
 #include "tests/indexed/scratch.h"
+
+// In the place of the C library's: the mode that a file had before.
+static mode_t mode_before_fchmod = 0;
+extern "C" int fchmod(int fd, mode_t mode) noexcept {
+  struct stat info {};
+  if (::fstat(fd, &info) == 0) mode_before_fchmod = info.st_mode & 0777;
+  return static_cast<int>(::syscall(SYS_fchmod, fd, mode));
+}
 
 namespace indexed {
 namespace {
@@ -257,6 +269,31 @@ TEST(OutputFile, SignalsLeaveTheMarkOfAHalfNamedSet) {
   EXPECT_TRUE(left_unfinished(folder / "c"));
 }
 
+// A process that goes on after such an error cleans up what it opens later.
+TEST(OutputFile, AHalfNamedSetKeepsNoLaterTemporaries) {
+  ScratchFolder folder;
+  {
+    OutputFile first(folder / "a", Existing::replace);
+    OutputFile second(folder / "b", Existing::replace);
+    OutputFile last(folder / "c", Existing::replace);
+    std::filesystem::create_directory(folder / "b");
+    OutputFile* const set[] = {&first, &second, &last};
+    EXPECT_THROW(commit_set(set), std::system_error);
+  }
+  EXPECT_TRUE(left_unfinished(folder / "c"));
+  { OutputFile later(folder / "later"); }
+  EXPECT_FALSE(left_unfinished(folder / "later"));
+  const int status = run_and_signal(SIGTERM, [&] {
+    ::signal(SIGTERM, [](int caught) {
+      remove_temporaries(caught);
+      ::_exit(0);
+    });
+    new OutputFile(folder / "later");
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(left_unfinished(folder / "later"));
+}
+
 // Names of open files are refused, whatever leads to them; what is behind them stays.
 TEST(OutputFile, OpenFilesAreNotReplaced) {
   ScratchFolder folder;
@@ -285,6 +322,114 @@ TEST(OutputFile, OpenFilesAreNotReplaced) {
   file.commit();
   EXPECT_EQ(read_whole(folder / "log"), "new");
   EXPECT_EQ(std::filesystem::status(folder / "log").permissions(), std::filesystem::perms(0640));
+}
+
+// Replaces x, by a process of user and group 4242 if `foreign`. Returns the new file's group and
+// mode, of before it has its name if `early`.
+std::string replaced(const ScratchFolder& folder, bool foreign, bool early = false) {
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0777));
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (foreign && (::setgroups(0, nullptr) != 0 || ::setgid(4242) != 0 || ::setuid(4242) != 0))
+      ::_exit(1);
+    {
+      OutputFile file(folder / "x", Existing::replace);
+      struct stat info {};
+      ::fstat(file.fd(), &info);
+      if (!early) file.commit();
+      if (!early) ::stat((folder / "x").c_str(), &info);
+      ::dprintf(ends[1], "%d %o", static_cast<int>(info.st_gid), info.st_mode & 0777u);
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  char text[100] = "";
+  EXPECT_GT(::read(ends[0], text, sizeof text - 1), 0);
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  return text;
+}
+
+TEST(OutputFile, KeepsTheGroup) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may give files to groups that it is not in";
+  const ScratchFolder folder;
+  const auto old = [&](gid_t group, mode_t mode) {
+    write_whole(folder / "x", "old");
+    ASSERT_EQ(::chown((folder / "x").c_str(), 0, group), 0);
+    ASSERT_EQ(::chmod((folder / "x").c_str(), mode), 0);
+  };
+  old(1234, 0640);
+  EXPECT_EQ(replaced(folder, false), "1234 640");
+  EXPECT_EQ(replaced(folder, false, true), "1234 640");
+  // Who may not give it to that group gives nothing to another one.
+  EXPECT_EQ(replaced(folder, true), "4242 600");
+  old(1234, 0664);
+  EXPECT_EQ(replaced(folder, true), "4242 644");
+  old(1234, 0604);
+  EXPECT_EQ(replaced(folder, true), "4242 600");
+  old(4242, 0660);
+  EXPECT_EQ(replaced(folder, true), "4242 660");
+}
+
+// An access list in the system's form: the owner, user 1234, the group, the mask, all others.
+std::string access_list() {
+  std::string list("\2\0\0\0", 4);
+  const auto entry = [&](char tag, char rights, uint32_t id) {
+    list += {tag, '\0', rights, '\0'};
+    list.append(reinterpret_cast<const char*>(&id), 4);
+  };
+  constexpr uint32_t kNone = ~0u;
+  entry(1, 6, kNone);
+  entry(2, 4, 1234);
+  entry(4, 0, kNone);
+  entry(16, 4, kNone);
+  entry(32, 0, kNone);
+  return list;
+}
+
+std::string list_of(const std::string& path) {
+  char list[1000];
+  const ssize_t size = ::getxattr(path.c_str(), "system.posix_acl_access", list, sizeof list);
+  return size < 0 ? "" : std::string(list, static_cast<size_t>(size));
+}
+
+TEST(OutputFile, KeepsTheAccessList) {
+  const ScratchFolder folder;
+  const std::string list = access_list();
+  const auto set = [&](const char* kind, const std::string& path) {
+    return ::setxattr(path.c_str(), kind, list.data(), list.size(), 0) == 0;
+  };
+  write_whole(folder / "x", "old");
+  if (!set("system.posix_acl_access", folder / "x"))
+    GTEST_SKIP() << "the file system has no access lists";
+  OutputFile(folder / "x", Existing::replace).commit();
+  EXPECT_EQ(list_of(folder / "x"), list);
+  if (::geteuid() == 0) {
+    // The mask's bits are not the group's, which had no right.
+    ASSERT_EQ(::chown((folder / "x").c_str(), 0, 1234), 0);
+    EXPECT_EQ(replaced(folder, true), "4242 600");
+    EXPECT_EQ(list_of(folder / "x"), "");
+  }
+  // The folder's list is for new files, not for one whose permissions are known.
+  write_whole(folder / "y", "old");
+  std::filesystem::permissions(folder / "y", std::filesystem::perms(0640));
+  ASSERT_TRUE(set("system.posix_acl_default", folder.path()));
+  OutputFile(folder / "y", Existing::replace).commit();
+  EXPECT_EQ(list_of(folder / "y"), "");
+}
+
+// Nobody else may open what will be private, not even for a moment.
+TEST(OutputFile, IsPrivateFromTheStart) {
+  const ScratchFolder folder;
+  write_whole(folder / "x", "old");
+  std::filesystem::permissions(folder / "x", std::filesystem::perms(0640));
+  mode_before_fchmod = 0;
+  const OutputFile file(folder / "x", Existing::replace);
+  EXPECT_EQ(mode_before_fchmod, 0600u);
 }
 
 // A temporary file of ours is a file: a link or a folder of such a name is another's.

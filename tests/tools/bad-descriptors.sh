@@ -11,6 +11,20 @@ for close in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
     cmp out_text_document.idx in.want_text_document.idx && echo "$close same"
   rm -f out*
 done
+# An output that is closed is an error, whether there is text for it or not.
+: >in.empty
+for in in in.jsonl in.empty; do
+  json-extract -q --on-error skip -o /dev/stderr $in 2>&-
+  echo "exit $?"
+  json-extract -q --on-error skip -o /dev/fd/2 $in 2>&- <&-
+  echo "exit $?"
+  run json-extract -q --on-error skip -o /dev/fd/0 $in <&- 2>&1
+  run json-extract -q --on-error skip -o /dev/fd/0 $in <in.jsonl 2>&1
+done
+run near-dedup -q --on-error skip -o /dev/fd/0 in.want <&- 2>&1
+report -o /dev/stderr in.want 2>&-
+echo "exit $?"
+run json-extract -q -o /dev/stderr in.want 2>&1
 run json-extract <&-
 run json-extract <.
 json-extract --on-error skip -q in.jsonl >&-

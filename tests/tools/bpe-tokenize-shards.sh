@@ -43,6 +43,9 @@ echo "- too many, and nothing is left"
 seq 1100 | sed 's/.*/{"text": "word &"}/' >many.jsonl
 bpe-tokenize -q $VOCAB -o many --shard-tokens 1 many.jsonl 2>&1
 ls many_* .many* 2>/dev/null
+(ulimit -n 64; bpe-tokenize -q $VOCAB -w 1 -o few --shard-tokens 1 many.jsonl 2>&1) |
+  sed -E 's/tokenize: (\.|few_[^:]*):/tokenize: NAME:/'
+ls few_* .few* 2>/dev/null
 head -n 120 many.jsonl | bpe-tokenize -q $VOCAB -o most --shard-tokens 1 && ls most_*.idx | wc -l
 echo "- whatever the workers, over chunks and long records"
 {

@@ -213,6 +213,59 @@ TEST_P(KillTest, AtEveryOperation) {
   }
 }
 
+// With --force, what an earlier run refused goes when the outputs of this one have their names.
+class EarlierQuarantine : public ToolTest {
+ protected:
+  /// Runs `words` on a good document; each operation fails in turn. `last`: the output that gets
+  /// its name last.
+  void expect_kept(const std::vector<std::string>& words, const std::string& quarantine,
+                   const std::string& last) const {
+    make_folder("in");
+    std::ofstream(folder_ + "/in/good.jsonl") << "{\"text\":\"one\"}\n";
+    bool ended_well = false;
+    for (int at = 1; at < 200 && !ended_well; ++at) {
+      make_folder("out");
+      make_folder("out/v");
+      for (const std::string& name : {quarantine, last})
+        std::ofstream(folder_ + "/out/" + name) << "old";
+      const std::string count = folder_ + "/count";
+      const Ended ended = run("out", words,
+                              {{"LD_PRELOAD", FAULT_SHIM},
+                               {"FAULT_ROOT", folder_ + "/out"},
+                               {"FAULT_AT", std::to_string(at)},
+                               {"FAULT_ERRNO", std::to_string(EIO)},
+                               {"FAULT_TIMES", "1"},
+                               {"FAULT_COUNT", count}});
+      const Files left = files("out");
+      const auto output = left.find(last);
+      const bool written = output != left.end() && output->second != "old";
+      if (!written) {
+        EXPECT_TRUE(left.contains(quarantine)) << words[0] << ", operation " << at;
+      }
+      if (ended.status == 0) {
+        EXPECT_FALSE(left.contains(quarantine)) << words[0] << ", operation " << at;
+      }
+      long operations = 0;
+      std::ifstream(count, std::ios::binary)
+          .read(reinterpret_cast<char*>(&operations), sizeof operations);
+      ended_well = operations < at;
+    }
+    EXPECT_TRUE(ended_well);
+  }
+};
+
+TEST_F(EarlierQuarantine, StaysWhereTheRunFails) {
+  expect_kept(
+      {"json-extract", "-q", "-f", "--on-error", "quarantine", "-o", "x", "../in/good.jsonl"},
+      "x.quarantine", "x");
+  expect_kept({"bpe-train", "-q", "-f", "--vocab-size", "260", "--on-error", "quarantine",
+               "--output", "v", "../in/good.jsonl"},
+              "v/quarantine", "v/tokenizer.json");
+  std::vector<std::string> words = tokenize(
+      {"-f", "--on-error", "quarantine", "--output-prefix", "x", "--input", "../in/good.jsonl"});
+  expect_kept(words, "x.quarantine", "x_text_document.idx");
+}
+
 // An index is named when the data it describes has its name for good.
 TEST_P(KillTest, NamesAreGivenToWhatIsOnTheDisk) {
   fresh();

@@ -55,6 +55,25 @@ run near-dedup -q in.1 -o both -d ./both
 run near-dedup -q in.1 -d -
 run near-dedup
 near-dedup --help | grep -c 'standard input\|array'
+# A pipe is opened when nothing else can be refused: its reader would see an empty success.
+mkfifo in.out
+echo old >in.old
+timeout 20 cat in.out >in.read &
+run timeout 10 near-dedup -q in.1 -o in.out -d in.old
+run timeout 10 near-dedup -q in.1 -o in.out -d none/list
+(ulimit -n 64 && run timeout 10 near-dedup -q -w 2 --bands 1000 in.1 -o in.out)
+kill -0 $! && echo "the reader waits"
+kill $!
+# Through a link everything is written beside what it leads to.
+mkdir in.there in.here
+touch in.there/kept
+[ "$(id -u)" != 0 ] || mount -t tmpfs none in.here 2>/dev/null
+ln -s "$PWD/in.there/kept" in.here/kept
+chmod a-w in.here
+mount -o remount,ro in.here 2>/dev/null
+run near-dedup -q -f in.1 -o in.here/kept
+umount in.here 2>/dev/null
+cmp in.there/kept in.1 && echo same
 (ulimit -n 64 && run near-dedup -q -w 2 --bands 1000 in.1 -o many)
 (ulimit -Sn 64 && run near-dedup -q -w 2 --bands 100 in.1 -o many)
 cp in.1 in.first && ln in.first in.same

@@ -25,6 +25,23 @@ run json-extract -q -o /dev/null /dev/null
 # A list or a quarantine beside standard output.
 appends in.list near-dedup -q -f -d in.list in.jsonl
 appends in.list json-extract -q -f --on-error quarantine --quarantine in.list in.jsonl
+appends in.list bpe-tokenize -q -f --count $VOCAB --on-error quarantine --quarantine in.list \
+  in.jsonl
+# Or beside another file that is open, under whatever name.
+ln -s in.list in.link
+for output in /dev/fd/3 /proc/self/fd/3; do
+  run near-dedup -q -f -d in.list -o $output in.jsonl 3>>in.list
+  for quarantine in in.list ./in.link; do
+    run json-extract -q -f --on-error quarantine --quarantine $quarantine -o $output in.jsonl \
+      3>>in.list
+  done
+done
+run json-extract -q -f --on-error quarantine --quarantine in.list -o /dev/stderr in.jsonl \
+  2>>in.list
+cat in.list
+rm in.list in.link
+run json-extract -q -f --on-error quarantine --quarantine in.list -o /dev/fd/3 in.jsonl 3>in.other
+cat in.other
 # An open file is written from where it stands, and never replaced.
 {
   echo header >&3
@@ -53,6 +70,35 @@ cat out.jsonl.quarantine
 run json-extract -q -f --on-error quarantine -o out.jsonl in.jsonl
 run bpe-tokenize -q --on-error quarantine --output-prefix out --input in.bad $VOCAB
 run bpe-tokenize -q --on-error quarantine --output-prefix out --input in.bad $VOCAB
+# One that --quarantine names may be of another part of a corpus: it stays.
+good=(json-extract -f --on-error quarantine)
+run "${good[@]}" -q --quarantine in.named -o in.out1 in.bad
+run "${good[@]}" --quarantine in.named -o in.out2 in.jsonl
+cat in.named
+# A link stays, and its records go.
+echo earlier >in.target
+ln -s in.target in.out3.quarantine
+run "${good[@]}" -q -o in.out3 in.jsonl
+run "${good[@]}" -q -o in.out3 in.jsonl
+readlink in.out3.quarantine
+cat in.target
+# Nor does it go where it has become the output.
+echo old >in.out4
+ln -s in.out4 in.out4.quarantine
+run "${good[@]}" -q -o in.out4 in.jsonl
+cat in.out4
+# Another run's, beside what a killed run left, is refused.
+run json-extract -q --on-error quarantine -o in.out5 in.bad
+rm in.out5
+: >.in.out5.99999.tmp
+run json-extract -q --on-error quarantine -o in.out5 in.jsonl
+ls in.out5 2>/dev/null
+cat in.out5.quarantine
+run bpe-train -q --vocab-size 260 --on-error quarantine -o in.out6 in.bad
+rm in.out6/tokenizer.json in.out6/vocab.json in.out6/merges.txt
+: >in.out6/.tokenizer.json.99999.tmp
+run bpe-train -q --vocab-size 260 --on-error quarantine -o in.out6 in.jsonl
+ls in.out6
 # What is replaced keeps its permissions.
 chmod 600 out.jsonl
 run json-extract -q -f -o out.jsonl in.jsonl

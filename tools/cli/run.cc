@@ -126,13 +126,11 @@ void install_signals(const Program& program) {
 
 /// A program may be started with standard descriptors closed (`2>&-`). The first files that it
 /// opens would then get these descriptors, and messages would go into a dataset. So they are opened
-/// on /dev/null, in a mode in which reading input and writing output still fail, as on a closed
-/// descriptor.
+/// on /dev/null as O_PATH: reading and writing still fail, as on a closed descriptor.
 void fill_standard_descriptors() {
-  constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDWR};
   for (int fd = 0; fd < 3; ++fd) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      if (open("/dev/null", kModes[fd]) != fd) std::abort();  // the lowest free number is fd
+      if (open("/dev/null", O_PATH) != fd) std::abort();  // the lowest free number is fd
     }
   }
 }

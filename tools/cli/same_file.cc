@@ -10,18 +10,19 @@
 #include <optional>
 
 #include "tools/cli/flags.h"
+#include "tools/cli/output_path.h"
 #include "tools/cli/text.h"
 
 namespace cli {
 
 namespace {
 
-/// The status of a named file, or of `standard` where the name is "-"; none if it does not exist or
-/// is a device.
+/// The status of a named file, or of `standard` where the name is "-"; none if it does not exist
+/// or is a device or a socket.
 std::optional<struct stat> status_of(const std::string& name, int standard) {
   struct stat info = {};
   const int result = name == "-" ? fstat(standard, &info) : stat(name.c_str(), &info);
-  if (result != 0 || S_ISCHR(info.st_mode)) return std::nullopt;
+  if (result != 0 || S_ISCHR(info.st_mode) || S_ISSOCK(info.st_mode)) return std::nullopt;
   return info;
 }
 
@@ -46,11 +47,13 @@ void refuse_input_as_output(std::string_view flag, const std::string& output,
   }
 }
 
-void refuse_standard_output(std::string_view flag, const std::string& output) {
-  const std::optional<struct stat> written = status_of("-", STDOUT_FILENO);
-  const std::optional<struct stat> other = status_of(output, STDOUT_FILENO);
+void refuse_open_output(std::string_view flag, const std::string& path, const std::string& output) {
+  if (path.empty() || !is_stream(output)) return;
+  const std::optional<struct stat> written = status_of(output, STDOUT_FILENO);
+  const std::optional<struct stat> other = status_of(path, STDOUT_FILENO);
   if (written && other && same_file(*written, *other))
-    throw UsageError(concat(flag, " ", output, " is the same file as standard output"));
+    throw UsageError(concat(flag, " ", path, " is the same file as ",
+                            output == "-" ? "standard output" : concat("--output ", output)));
 }
 
 std::vector<std::string> tokenizer_inputs(const std::string& path) {

@@ -6,35 +6,60 @@
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
 #include "libindexed/output_file.h"
+#include "tools/cli/console.h"
 
 namespace extract {
+
+/// Which file, and what happens to an earlier one.
+struct QuarantineOptions {
+  std::string path = {};  ///< "": nothing is ever kept
+  bool named = false;     ///< by --quarantine; else the name was derived from the output's
+  indexed::Existing existing = indexed::Existing::refuse;
+  std::string_view format = "json";  ///< the --input-format, whose mark ends each record
+};
 
 /// Keeps bad records as they were. The file is made at the first of them, and has its name only
 /// when the run has succeeded.
 class Quarantine {
  public:
-  /// "": nothing is ever kept. `format`: the --input-format, whose mark ends each record. Errors:
-  /// at once those of OutputFile for a `path` that must not be replaced; cli::UsageError for "-".
-  Quarantine(std::string path, indexed::Existing existing, std::string_view format);
+  /// Errors: at once those of OutputFile for a path that must not be replaced; cli::UsageError for
+  /// "-".
+  explicit Quarantine(QuarantineOptions options);
 
   /// Appends a piece of a record; `ends`: its last. Errors: those of OutputFile.
   void keep(std::string_view piece, bool ends);
 
-  /// The file, to be named together with others; null where nothing was kept.
-  indexed::OutputFile* file() noexcept { return file_ ? &*file_ : nullptr; }
+  /// The file, to be named together with others; null where nothing was kept. Errors:
+  /// std::system_error (EEXIST) where nothing was kept, but there is a file that a killed run of
+  /// this command would have made: it is another run's.
+  indexed::OutputFile* file();
 
-  /// Where nothing was kept, but an earlier file may be replaced, removes it: its records are not
-  /// this run's. Call when the run's outputs get their names.
-  void remove_earlier() const;
-
-  /// Gives the file its name, or removes an earlier one.
+  /// Gives the file, if there is one, its name. Call before the run's outputs get theirs. Errors:
+  /// those of file() and of OutputFile.
   void finish();
 
+  /// Where nothing was kept, but an earlier file may be replaced: removes one whose name comes from
+  /// the output's, because its records are not this run's. Where a link leads to it, the link stays
+  /// and the file becomes empty. One that --quarantine names may be another run's: it stays,
+  /// with a note. Call when the outputs have their names; a file that was not there at the start is
+  /// left alone. Errors: std::system_error.
+  void remove_earlier(cli::Console& console);
+
  private:
-  std::string path_;
-  indexed::Existing existing_;
-  char mark_;
+  /// What a file is, whatever its name.
+  struct Identity {
+    dev_t device;
+    ino_t inode;
+    bool operator==(const Identity&) const = default;
+  };
+  static std::optional<Identity> identity_of(const std::string& path);
+
+  QuarantineOptions options_;
+  std::string target_;               // the path with links resolved
+  std::optional<Identity> earlier_;  // the target at the start
   std::optional<indexed::OutputFile> file_;
 };
 

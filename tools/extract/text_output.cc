@@ -145,14 +145,24 @@ void HashSet::grow() {
   }
 }
 
+// Another descriptor for what `open` is; -1 and EBADF, as of write(2), where it is closed, was
+// closed at the start (cli::run), or is open for reading only.
+static int duplicate_for_writing(int open) {
+  const int flags = ::fcntl(open, F_GETFL);
+  if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) {
+    errno = EBADF;
+    return -1;
+  }
+  return ::fcntl(open, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
 TextOutput::TextOutput(const TextOutputOptions& options) {
   if (!cli::is_stream(options.path)) {
     file_.emplace(options.path, options.existing);
   } else if (!options.path.empty() && options.path != "-") {
     name_ = options.path;
     const std::optional<int> open = cli::open_descriptor(name_);
-    stream_ = open ? ::fcntl(*open, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
-                   : ::open(name_.c_str(), O_WRONLY | O_CLOEXEC);
+    stream_ = open ? duplicate_for_writing(*open) : ::open(name_.c_str(), O_WRONLY | O_CLOEXEC);
     if (stream_ < 0) throw std::system_error(errno, std::generic_category(), name_);
   }
   if (!file_ && options.zstd) cli::refuse_terminal(stream_, "compressed bytes");
