@@ -140,7 +140,7 @@ void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::C
   }
   if (there <= begins) return;
   console.note(concat(
-      config.save, ": another run went to step ", there, ", this one begins at step ", begins,
+      config.save, ": has checkpoints up to step ", there, ", this run begins at step ", begins,
       ": it replaces checkpoints of the same steps and removes later metrics; --load ", config.save,
       " goes on from step ", there));
 }
@@ -172,11 +172,12 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
                             "these were started by ",
                             launch.launcher));
   if (config.max_restarts == 0 || !own || hosts_of(launch) == 1) return;
-  if (!repeatable(config))
+  if (!goes_on_from_save(config))
     throw UsageError(concat("--max-restarts ", config.max_restarts, " with ", hosts_of(launch),
-                            " hosts needs --save and --load of one folder, without --finetune and "
-                            "--ckpt-step: a host that comes back continues from there by the same "
-                            "command; --pretrained-checkpoint is for where the run begins"));
+                            " hosts needs --save and --load of one folder, without --finetune, "
+                            "--ckpt-step and --no-load-optim: a host that comes back continues "
+                            "from there by the same command; --pretrained-checkpoint is for where "
+                            "the run begins"));
   if (config.allow_fewer_devices)
     throw UsageError("--allow-fewer-devices: with several hosts every device is needed");
 }
@@ -360,13 +361,16 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   options.allow_fewer = one_host && config.allow_fewer_devices;
   options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, job); };
   options.words_of_fewer = {"--global-batch-size", std::to_string(batch)};
-  options.iteration = [&] {
-    int64_t on_disk = 0;
+  const auto saved_on_disk = [&]() -> int64_t {
     try {
-      on_disk = saved_step(config, options.host.run).value_or(SavedStep{}).iteration;
+      return saved_step(config, options.host.run).value_or(SavedStep{}).iteration;
     } catch (const std::exception&) {  // a start from there reports it.
-      on_disk = 0;
+      return 0;
     }
+  };
+  options.saved = [&] { return saved_on_disk() > 0; };
+  options.iteration = [&] {
+    const int64_t on_disk = saved_on_disk();
     const std::vector<int64_t> held =
         MemoryCheckpoints(options.host.memory_files, {}, hosts).iterations();
     return std::max(on_disk, held.empty() ? 0 : held.front());
@@ -432,8 +436,8 @@ int train(TrainConfig& config, cli::Invocation& call) {
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   const std::string change = to_go_on(config);
-  go_on_after_restart(config, place, call.console);
   Job job(place, config, call.console);
+  go_on_after_restart(config, place, call.console);
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
   const Asked asked{config, call.parsed.given};
   Prepared prepared;

@@ -269,9 +269,10 @@ TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
+  std::string left = "other";
   const auto killed = [&](const Words& more, const char* at) {
     std::filesystem::remove_all(folder_ + "/save");
-    std::filesystem::copy(folder_ + "/other", folder_ + "/save",
+    std::filesystem::copy(folder_ + "/" + left, folder_ + "/save",
                           std::filesystem::copy_options::recursive);
     Words all = words({"--save", "save", "--max-restarts", "1"});
     all.insert(all.end(), more.begin(), more.end());
@@ -298,6 +299,20 @@ TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
   EXPECT_EQ(anew.status, 1) << anew.err;
   EXPECT_THAT(anew.err, HasSubstr("save: this run has saved nothing there yet: it begins again\n"));
   EXPECT_THAT(found(loaded), IsEmpty());
+
+  // The tracker names what is gone; no checkpoint there is this run's.
+  left = "cut";
+  std::filesystem::copy(folder_ + "/other", folder_ + "/cut",
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(folder_ + "/cut/iter_0000060");
+  const Ended cut = killed({}, "20");
+  EXPECT_THAT(cut.err, HasSubstr("save: this run has saved nothing there yet: it begins again\n"));
+  EXPECT_THAT(cut.err, testing::EndsWith("no restart is left: 1 without a newer checkpoint between "
+                                         "them\n"));
+  // One that cannot be read may be this run's: the start ends with the reason.
+  std::ofstream(folder_ + "/cut/iter_0000050/meta.json") << "{";
+  EXPECT_THAT(killed({}, "20").err, HasSubstr("iter_0000060: no checkpoint there, though"));
+  left = "other";
 
   EXPECT_EQ(killed({"--load", "other", "--finetune"}, "20").status, 1);
   EXPECT_THAT(found(loaded), testing::Each("other/iter_0000060 at iteration 0 (weights only)"));

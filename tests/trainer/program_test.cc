@@ -193,9 +193,10 @@ TEST_F(TrainerTest, SaysWhatItWritesOver) {
   const std::string over = "--override-opt_param-scheduler";
   EXPECT_EQ(run({"--save", "s", "--train-iters", "20"}).err, "");
   EXPECT_EQ(run({"--save", "s", "--load", "s", "--train-iters", "22", over}).err, "");
-  EXPECT_THAT(run({"--save", "s", "--load", "s", "--ckpt-step", "20", over}).err,
-              HasSubstr("s: another run went to step 22, this one begins at step 20: it replaces"));
-  EXPECT_THAT(run({"--save", "s"}).err, HasSubstr("another run went to step "));
+  EXPECT_THAT(
+      run({"--save", "s", "--load", "s", "--ckpt-step", "20", over}).err,
+      HasSubstr("s: has checkpoints up to step 22, this run begins at step 20: it replaces"));
+  EXPECT_THAT(run({"--save", "s"}).err, HasSubstr("has checkpoints up to step "));
 }
 
 // A checkpoint defines the model; the command line then only says how to train.

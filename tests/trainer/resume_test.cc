@@ -201,6 +201,21 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_EQ(tuned.status, 1);
   EXPECT_THAT(tuned.err, HasSubstr("; --load 'a lone' without --finetune and --no-load-optim "
                                    "continues from there"));
+  // What has no optimizer is continued by the flag that says so.
+  const std::vector<std::string> weights = {"--no-save-optim", "--exit-interval", "3"};
+  const Ended lean = run(saving("lean", weights));
+  EXPECT_EQ(lean.status, 1);
+  EXPECT_THAT(lean.err, HasSubstr("; --load lean with --no-load-optim continues from there"));
+  for (const char* step : {"6", "9"}) {
+    const Ended again =
+        run(saving("lean", {"--no-save-optim", "--no-load-optim", "--exit-interval", "3"}));
+    EXPECT_EQ(again.status, 75) << again.err;
+    EXPECT_THAT(again.err, HasSubstr(std::string("stopped after step ") + step +
+                                     "; the same command continues from there"));
+  }
+  const Ended nothing = run({"--save", "nothing", "--stop-file", "stop"});
+  EXPECT_EQ(nothing.status, 1);
+  EXPECT_THAT(nothing.err, HasSubstr("stopped after step 0, before anything was saved"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
   // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked

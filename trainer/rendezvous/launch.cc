@@ -109,8 +109,9 @@ bool read_torchrun(const Reader& env, Launch& launch) {
   launch.restarts = env.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
   launch.job = "torchrun " + env.text("TORCHELASTIC_RUN_ID") + " " + env.text("MASTER_PORT") + " " +
                std::to_string(launch.restarts);
-  // Without --rdzv-id torchrun says "none".
-  if (const std::string id = env.text("TORCHELASTIC_RUN_ID"); id != "none") launch.run = id;
+  // Without --rdzv-id torchrun says "none". An id may be any bytes, but is written into text.
+  const std::string id = env.text("TORCHELASTIC_RUN_ID");
+  if (id != "none") launch.run = to_hex(id);
   const int tasks = env.number("SLURM_STEP_NUM_TASKS").value_or(1);
   const int hosts = env.number("SLURM_STEP_NUM_NODES").value_or(tasks);
   if (tasks > hosts)

@@ -103,9 +103,13 @@ std::string comparable(const TrainConfig& config) {
 
 }  // namespace
 
-bool repeatable(const TrainConfig& config) {
+bool goes_on_from_save(const TrainConfig& config) {
   return same_folder(config.load, config.save) && !config.finetune && !config.ckpt_step &&
-         !config.no_load_optim;
+         !(config.no_load_optim && !config.no_save_optim);
+}
+
+bool repeatable(const TrainConfig& config) {
+  return goes_on_from_save(config) && config.no_load_optim == config.no_save_optim;
 }
 
 std::string to_go_on(const TrainConfig& config) {
@@ -113,9 +117,10 @@ std::string to_go_on(const TrainConfig& config) {
   std::vector<std::string> without;
   if (config.finetune) without.push_back("--finetune");
   if (config.ckpt_step) without.push_back("--ckpt-step");
-  if (config.no_load_optim) without.push_back("--no-load-optim");
-  return concat("--load ", cli::shell_word(config.save), without.empty() ? "" : " without ",
-                cli::join(without, " and "));
+  if (config.no_load_optim && !config.no_save_optim) without.push_back("--no-load-optim");
+  return concat("--load ", cli::shell_word(config.save),
+                config.no_save_optim && !config.no_load_optim ? " with --no-load-optim" : "",
+                without.empty() ? "" : " without ", cli::join(without, " and "));
 }
 
 bool goes_on(const TrainConfig& config, bool starts_again) {
@@ -124,7 +129,10 @@ bool goes_on(const TrainConfig& config, bool starts_again) {
 }
 
 Job::Job(rendezvous::Launch launch, const TrainConfig& config, cli::Console& console)
-    : launch_(std::move(launch)), config_(config), console_(console) {
+    : launch_(std::move(launch)),
+      config_(config),
+      goes_on_(goes_on(config, launch_.by_trainer)),
+      console_(console) {
   meeting_file_ = take_rendezvous(config.rendezvous, launch_);
   if (!config.job_secret_file.empty()) launch_.secret = read_secret(config.job_secret_file);
 }
@@ -183,7 +191,7 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
   if (const int end = launch_.end_file; end >= 0)
     options.over = [end] { static_cast<void>(!write(end, ".", 1)); };
   const bool own = launch_.by_trainer;
-  options.resumable = goes_on(config_, own);
+  options.resumable = goes_on_;
   options.stop = stop_;
   if (stop != nullptr) options.stop = [stop] { return stop->reason().value_or(""); };
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
@@ -211,8 +219,7 @@ int Job::unmet(const rendezvous::MeetingError& error, bool stopped) {
   const bool first = launch_.rank == 0 || launch_.local_rank == (launch_.node == 0 ? 1 : 0);
   if ((!error.told && first) || speaks_for_host()) console_.error(cli::describe(error));
   const bool whole = stopped || launch_.restarts > 0;  // nothing was done since the checkpoint.
-  return whole && goes_on(config_, launch_.by_trainer) ? exit_status::kResumable
-                                                       : exit_status::kFailed;
+  return whole && goes_on_ ? exit_status::kResumable : exit_status::kFailed;
 }
 
 bool Job::speaks_for_host() const {

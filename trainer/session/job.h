@@ -26,6 +26,8 @@
 
 namespace trainer {
 
+/// Whether the command begins from the newest checkpoint in --save, with all that it holds.
+bool goes_on_from_save(const TrainConfig& config);
 /// Whether the same command, given again, continues from what the run saves.
 bool repeatable(const TrainConfig& config);
 /// What to change in the command so that it does: "--load FOLDER without --finetune"; "": nothing.
@@ -36,7 +38,8 @@ bool goes_on(const TrainConfig& config, bool starts_again);
 /// See the room card. One for each process; it outlives the Engine.
 class Job {
  public:
-  /// `launch` as detect_launch gave it. --rendezvous and --job-secret-file are read here.
+  /// `launch` as detect_launch gave it. --rendezvous and --job-secret-file are read here. `config`
+  /// is the command's own; what a later start loads may be changed afterwards.
   /// Errors: cli::UsageError for either of them.
   Job(rendezvous::Launch launch, const TrainConfig& config, cli::Console& console);
 
@@ -111,6 +114,7 @@ class Job {
 
   rendezvous::Launch launch_;
   const TrainConfig& config_;
+  bool goes_on_;  ///< goes_on of the command.
   cli::Console& console_;
   std::string meeting_file_;
   int device_index_ = 0;

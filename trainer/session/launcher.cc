@@ -402,7 +402,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (!again || !devices.go_on(ending, now)) {
       if (!many_hosts && ending.signal == 0 && !left && options.max_restarts > 0)
         console.error(budget.used_up());
-      if (safe && now > 0 && !options.to_go_on.empty())
+      if (safe && !options.to_go_on.empty() && (options.saved ? options.saved() : now > 0))
         console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
       return ending;
     }

@@ -37,6 +37,8 @@ struct LauncherOptions {
   /// The iteration from which the next start continues, on disk or in memory. Without it none
   /// counts as progress.
   std::function<int64_t()> iteration;
+  /// Whether a checkpoint of the run is on disk. Without it any progress counts.
+  std::function<bool()> saved;
   /// With several hosts: tells the others, which would wait for this one, that its ranks do not
   /// start again; ends early when the second argument gives a reason.
   std::function<void(const std::string&, const std::function<std::string()>&)> tell_hosts;

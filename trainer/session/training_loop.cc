@@ -17,6 +17,7 @@
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/assembly.h"
+#include "trainer/session/restart.h"
 #include "trainer/spec/model_fields.h"
 
 namespace trainer {
@@ -172,7 +173,8 @@ void TrainingLoop::begin(Start start) {
     state_.scheduled_samples = state_.consumed_train_samples;
   }
   restored_ = start.in_memory;
-  if (restored_ && tracked_iteration(parts_.config.save) == state_.iteration)
+  const std::string& run = parts_.job.launch().run;
+  if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration)
     saved_iteration_ = state_.iteration;
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
@@ -536,6 +538,11 @@ int TrainingLoop::end_early(const std::string& why) {
     return exit_status::kFailed;
   }
   const std::string& change = parts_.to_go_on;
+  if (!change.empty() && saved_iteration_ < 0) {
+    parts_.console.note(
+        concat(why, ": stopped after step ", state_.iteration, ", before anything was saved"));
+    return exit_status::kFailed;
+  }
   parts_.console.note(concat(why, ": stopped after step ", state_.iteration, "; ",
                              change.empty() ? "the same command continues from there"
                                             : concat(change, " continues from there")));

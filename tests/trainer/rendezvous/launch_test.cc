@@ -62,7 +62,7 @@ TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
   EXPECT_EQ(detect(kTorchrun).run, "") << "torchrun's none is no id";
   Variables named = kTorchrun;
   named["TORCHELASTIC_RUN_ID"] = "job 7";
-  EXPECT_EQ(detect(named).run, "job 7");
+  EXPECT_EQ(detect(named).run, "6a6f622037") << "its bytes";
   Launch host = detect({}, 4);
   host.run = "abc";
   Variables child;
