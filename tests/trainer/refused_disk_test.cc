@@ -148,9 +148,10 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
       if (whole) continue;
       const std::string culprit =
           sweep.ranks > 1 ? "rank " + std::to_string(sweep.victim) + " \\([^)]+\\): " : "";
-      EXPECT_THAT(ended.err, ContainsRegex("trainer: " + culprit + "save[^\n:]*: " +
-                                           words_of(r.error) + "[^\n]*: the checkpoint of step " +
-                                           number + " was not written; training continues"))
+      EXPECT_THAT(ended.err,
+                  ContainsRegex("trainer: " + culprit + "save[^\n:]*: (`ulimit -n` [^\n:]*: )?" +
+                                words_of(r.error) + "[^\n]*: the checkpoint of step " + number +
+                                " was not written; training continues"))
           << what;
     }
     // The leftovers of a failed save are removed by the next one.

@@ -171,11 +171,26 @@ TEST(Launcher, AfterTheLastRestartOnlyWhatIsRepeatableEndsAsSuch) {
   EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, again).status, exit_status::kResumable);
   LauncherOptions not_again = again;
   not_again.to_go_on = "--load s";
-  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, not_again);
-  EXPECT_EQ(run.status, exit_status::kFailed);
-  EXPECT_EQ(run.lines,
-            "trainer: restart 1 of 1 with 3 ranks\n"
-            "trainer: to continue from the last checkpoint, give --load s\n");
+  for (const bool saved : {false, true}) {
+    not_again.saved = [=] { return saved; };
+    const Outcome run = launch(-SIGKILL, exit_status::kRankLost, not_again);
+    EXPECT_EQ(run.status, exit_status::kFailed);
+    EXPECT_EQ(
+        run.lines,
+        std::string("trainer: restart 1 of 1 with 3 ranks\n"
+                    "trainer: no restart is left: 1 without a newer checkpoint between them\n") +
+            (saved ? "trainer: to continue from the last checkpoint, give --load s\n" : ""));
+  }
+}
+
+// Ranks that were asked to stop have saved; the run's status says whether the same command goes on.
+TEST(Launcher, WhatIsStoppedEndsAsItCanBeContinued) {
+  LauncherOptions options{.resumable = true};
+  EXPECT_EQ(launch(exit_status::kResumable, exit_status::kResumable, options).status,
+            exit_status::kResumable);
+  options.to_go_on = "--load s";
+  EXPECT_EQ(launch(exit_status::kResumable, exit_status::kResumable, options).status,
+            exit_status::kFailed);
 }
 
 TEST(Launcher, ProgressGivesTheRestartsBack) {
@@ -188,7 +203,8 @@ TEST(Launcher, ProgressGivesTheRestartsBack) {
   EXPECT_EQ(run.lines,
             "trainer: restart 1 of 2 with 3 ranks\n"
             "trainer: restart 1 of 2 with 3 ranks\n"
-            "trainer: restart 2 of 2 with 3 ranks\n");
+            "trainer: restart 2 of 2 with 3 ranks\n"
+            "trainer: no restart is left: 2 without a newer checkpoint between them\n");
 }
 
 TEST(Launcher, AHostOfSeveralSaysWhichItIs) {
