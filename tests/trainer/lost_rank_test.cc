@@ -23,6 +23,21 @@ using testing::HasSubstr;
 
 class LostRankTest : public ManyTest {
  protected:
+  /// Two ranks that save every ten steps.
+  static Words saving_each_ten(const Words& more) {
+    Words all = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "1",
+                       "--eval-interval", "1000", "--save-interval", "10",
+                       "--tensor-model-parallel-size", "2"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  /// Makes rank 1 die at its `at`th operation on files in `save`, counted anew in each start.
+  Variables rank_1_dies(const std::string& save, const char* at) const {
+    return {{"LD_PRELOAD", FAULT_SHIM},
+            {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+            {"FAULT_RANK", "1"},
+            {"FAULT_AT", at}};
+  }
   /// Two by two ranks that divide everything possible, with saves and evaluations.
   static Words divided(const std::string& save) {
     return plain({"--nproc-per-node", std::to_string(most_ranks()), "--tensor-model-parallel-size",
@@ -221,20 +236,10 @@ TEST_F(LostRankTest, InStepsTheOthersEndInTime) {
 // Rank 1 of two dies at its 80th operation on files, counted anew in each start: a save has about
 // 50, so every start gets one save further.
 TEST_F(LostRankTest, RestartsGoOnByThemselves) {
-  const auto words = [](const Words& more) {
-    Words all = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "10",
-                       "--eval-interval", "1000", "--save-interval", "10",
-                       "--tensor-model-parallel-size", "2"});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  };
-  ASSERT_EQ(run(words({"--save", "whole"})).status, 0);
+  ASSERT_EQ(run(saving_each_ten({"--save", "whole"})).status, 0);
   const auto killed = [&](const std::string& save, const char* restarts, const char* at) {
-    return run(words({"--save", save, "--max-restarts", restarts}),
-               {{"LD_PRELOAD", FAULT_SHIM},
-                {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
-                {"FAULT_RANK", "1"},
-                {"FAULT_AT", at}});
+    return run(saving_each_ten({"--save", save, "--max-restarts", restarts}),
+               rank_1_dies(save, at));
   };
   // A newer checkpoint gives the restarts back.
   const Ended ended = killed("killed", "1", "80");
@@ -242,8 +247,9 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   EXPECT_THAT(ended.err, ContainsRegex("restart 1 of 1 with 2 ranks(.|\n)*restart 1 of 1 with"));
   EXPECT_EQ(metrics("killed"), metrics("whole"));
   // The same command would start over, so 75 would be wrong.
-  const pid_t launcher = start(words({"--save", "given up", "--max-restarts", "1", "--train-iters",
-                                      "1000000", "--save-interval", "2000"}));
+  const pid_t launcher =
+      start(saving_each_ten({"--save", "given up", "--max-restarts", "1", "--train-iters",
+                             "1000000", "--save-interval", "2000"}));
   wait_for_output("successfully saved checkpoint");
   kill(children(launcher).at(1), SIGKILL);
   while (read("err").find("restart 1 of 1") == std::string::npos)
@@ -262,24 +268,14 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
 // --save has another run's checkpoints, whose steps are higher than any that this run saves. Rank 1
 // dies in its first save, or in its second, counted anew in each start.
 TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
-  const auto words = [](const Words& more) {
-    Words all = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "1",
-                       "--eval-interval", "1000", "--save-interval", "10",
-                       "--tensor-model-parallel-size", "2"});
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  };
   std::string left = "other";
   const auto killed = [&](const Words& more, const char* at) {
     std::filesystem::remove_all(folder_ + "/save");
     std::filesystem::copy(folder_ + "/" + left, folder_ + "/save",
                           std::filesystem::copy_options::recursive);
-    Words all = words({"--save", "save", "--max-restarts", "1"});
+    Words all = saving_each_ten({"--save", "save", "--max-restarts", "1"});
     all.insert(all.end(), more.begin(), more.end());
-    return run(all, {{"LD_PRELOAD", FAULT_SHIM},
-                     {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
-                     {"FAULT_RANK", "1"},
-                     {"FAULT_AT", at}});
+    return run(all, rank_1_dies("save", at));
   };
   // What the starts have loaded, and the losses of a step in them.
   const auto found = [&](const std::string& pattern) {
@@ -293,7 +289,7 @@ TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
   const std::string loaded = "loaded checkpoint from ([^\n]*)\n";
   using testing::ElementsAre;
   using testing::IsEmpty;
-  ASSERT_EQ(run(words({"--save", "other", "--seed", "99"})).status, 0) << read("err");
+  ASSERT_EQ(run(saving_each_ten({"--save", "other", "--seed", "99"})).status, 0) << read("err");
 
   const Ended anew = killed({}, "20");
   EXPECT_EQ(anew.status, 1) << anew.err;
@@ -330,7 +326,7 @@ TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
   EXPECT_EQ(losses[0], losses[1]);
 
   // Its own checkpoints count, although the other run's are newer by number.
-  ASSERT_EQ(run(words({"--save", "whole"})).status, 0) << read("err");
+  ASSERT_EQ(run(saving_each_ten({"--save", "whole"})).status, 0) << read("err");
   const Ended own = killed({}, "80");
   EXPECT_EQ(own.status, 0) << own.err;
   EXPECT_THAT(found(loaded),

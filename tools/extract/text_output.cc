@@ -145,9 +145,11 @@ void HashSet::grow() {
   }
 }
 
+namespace {
+
 // Another descriptor for what `open` is; -1 and EBADF, as of write(2), where it is closed, was
 // closed at the start (cli::run), or is open for reading only.
-static int duplicate_for_writing(int open) {
+int duplicate_for_writing(int open) {
   const int flags = ::fcntl(open, F_GETFL);
   if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) {
     errno = EBADF;
@@ -155,6 +157,8 @@ static int duplicate_for_writing(int open) {
   }
   return ::fcntl(open, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
+
+}  // namespace
 
 TextOutput::TextOutput(const TextOutputOptions& options) {
   if (!cli::is_stream(options.path)) {

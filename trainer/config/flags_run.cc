@@ -162,17 +162,17 @@ cli::Group<C> report_group() {
            .field = off(&C::log_loss_scale_to_tensorboard)},
           {.name = "exit-interval",
            .value = "STEPS",
-           .help = "Save and end, with status 75, after a step that is a multiple of it. Without "
+           .help = "Save and end, as at SIGTERM, after a step that is a multiple of it. Without "
                    "--save: end, with status 0.",
            .field = integer(&C::exit_interval, 1)},
           {.name = "exit-duration-in-mins",
            .value = "MINUTES",
-           .help = "Save and end, with status 75, after this time.",
+           .help = "Save and end, as at SIGTERM, after this time.",
            .field = real(&C::exit_duration_in_mins, 0)},
           {.name = "stop-file",
            .aliases = "kill-switch-path kill-switch-file",
            .value = "FILE",
-           .help = "Save and end, with status 75, when FILE appears.",
+           .help = "Save and end, as at SIGTERM, when FILE appears.",
            .field = text(&C::stop_file)},
       }};
 }

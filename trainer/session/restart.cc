@@ -10,6 +10,22 @@
 #include "trainer/session/job.h"
 
 namespace trainer {
+namespace {
+
+/// For a folder whose newest checkpoint cannot be read: whether it may be one that run `run` has
+/// saved. It is not if every checkpoint there can be read and is another run's.
+bool may_have_saved(const TrainConfig& config, const std::string& run) {
+  if (run.empty() || goes_on_from_save(config)) return true;
+  try {
+    for (const int64_t iteration : stored_iterations(config.save))
+      if (Checkpoint::open(iteration_folder(config.save, iteration)).meta().run == run) return true;
+  } catch (const std::exception&) {
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string& run) {
   if (config.save.empty()) return std::nullopt;
@@ -29,24 +45,6 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
     return -1;
   }
 }
-
-namespace {
-
-/// For a folder whose newest checkpoint cannot be read: whether it may be one that run `run` has
-/// saved. It is not if every checkpoint there can be read and is another run's.
-bool may_have_saved(const TrainConfig& config, const std::string& run) {
-  if (run.empty() || goes_on_from_save(config)) return true;
-  for (const int64_t iteration : stored_iterations(config.save)) {
-    try {
-      if (Checkpoint::open(iteration_folder(config.save, iteration)).meta().run == run) return true;
-    } catch (const std::exception&) {
-      return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
                          cli::Console& console) {
