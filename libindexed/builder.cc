@@ -106,10 +106,12 @@ void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_
 namespace {
 
 // A kill between the renames of finish() leaves a .bin without an .idx, of the size that the
-// manifest beside it says: the same command may replace it. Any other .bin is not ours.
+// manifest beside it says, and the temporary file of the .idx: the same command may replace it. Any
+// other .bin is not ours, or belongs to an .idx that was lost or that another process is about to
+// name. To be called before the OutputFile of the .idx, which removes the temporary file.
 Existing existing_bin(const std::string& prefix, Existing existing) {
   if (::access((prefix + ".idx").c_str(), F_OK) == 0 ||
-      ::access((prefix + ".bin").c_str(), F_OK) != 0)
+      ::access((prefix + ".bin").c_str(), F_OK) != 0 || !left_unfinished(prefix + ".idx"))
     return existing;
   try {
     const std::optional<Manifest> manifest = read_manifest(prefix);
@@ -121,7 +123,19 @@ Existing existing_bin(const std::string& prefix, Existing existing) {
   }
 }
 
+// A manifest of ours without its pair describes nothing, so another may replace it. A file of
+// another kind is not ours, and what a link leads to may be another dataset's.
+Existing existing_manifest(const std::string& prefix, Existing existing) {
+  return has_manifest(prefix) ? Existing::replace : existing;
+}
+
 }  // namespace
+
+void refuse_bad_targets(const std::string& prefix, Existing existing) {
+  refuse_bad_target(prefix + ".bin", existing_bin(prefix, existing));
+  refuse_bad_target(prefix + ".idx", existing);
+  refuse_bad_target(manifest_path(prefix), existing_manifest(prefix, existing));
+}
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOptions& options)
     : prefix_(std::move(prefix)),
@@ -131,9 +145,13 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOp
       document_runs_(prefix_ + ".idx"),
       bin_segments_(1),
       idx_segments_(options.multimodal ? 5 : 4) {
-  // An old manifest without its pair describes nothing, so a new one may replace it.
+  const std::string path = manifest_path(prefix_);
+  const Existing earlier = existing_manifest(prefix_, options_.existing);
   if (options_.manifest)
-    manifest_ = std::make_unique<OutputFile>(manifest_path(prefix_), Existing::replace);
+    manifest_ = std::make_unique<OutputFile>(path, earlier);
+  else
+    refuse_bad_target(path, earlier);
+  removes_manifest_ = earlier == Existing::replace;
   if (options_.multimodal) modes_ = std::make_unique<ScratchFile>(prefix_ + ".idx");
   idx_.write(bytes_of(IndexHeader{}));
 }
@@ -493,8 +511,7 @@ void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
 void IndexedDatasetBuilder::give_names() {
   const NamingSection section;
   // The manifest of an earlier dataset of this name would describe bytes that no longer exist.
-  if (manifest_ == nullptr && options_.existing == Existing::replace)
-    ::unlink(manifest_path(prefix_).c_str());
+  if (manifest_ == nullptr && removes_manifest_) ::unlink(manifest_path(prefix_).c_str());
   OutputFile* const set[] = {manifest_.get(), &bin_, &idx_};
   commit_set(std::span(set).subspan(manifest_ == nullptr ? 1 : 0));
 }

@@ -33,6 +33,10 @@ struct BuilderOptions {
   std::function<void(int64_t)> on_copied = {};
 };
 
+/// Refuses, before any work, what a builder of PREFIX would refuse when it is made, as
+/// refuse_bad_target() does for one file. Errors: std::system_error.
+void refuse_bad_targets(const std::string& prefix, Existing existing);
+
 /// Appends the bytes of `tokens` in `dtype` to `out`; for workers that encode before the ordered
 /// writer. Errors: FormatError for a token outside the type, or not below `vocab_size` when that is
 /// not 0.
@@ -142,6 +146,7 @@ class IndexedDatasetBuilder {
   std::optional<ScratchFile> document_runs_;
   std::unique_ptr<ScratchFile> modes_;
   std::unique_ptr<OutputFile> manifest_;
+  bool removes_manifest_ = false;  ///< An earlier one, where this dataset has none.
   int64_t num_documents_ = 0;
   int64_t num_sequences_ = 0;
   int64_t document_end_ = 0;  // end of the last document's sequences

@@ -3,9 +3,12 @@
 // for a terabyte.
 #include "libindexed/manifest.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <exception>
 #include <system_error>
 
 #include "libindexed/crc32c.h"
@@ -225,6 +228,16 @@ std::optional<Manifest> read_manifest(const std::string& prefix) {
   const std::span<const std::byte> bytes = file.bytes();
   return parse_manifest(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
                         path);
+}
+
+bool has_manifest(const std::string& prefix) {
+  struct stat info {};
+  if (::lstat(manifest_path(prefix).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  try {
+    return read_manifest(prefix).has_value();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 namespace {

@@ -82,6 +82,9 @@ Manifest parse_manifest(const std::string& text, const std::string& path);
 /// Errors: FormatError as parse_manifest; std::system_error when it exists but cannot be read.
 std::optional<Manifest> read_manifest(const std::string& prefix);
 
+/// Whether PREFIX.manifest is a manifest: a regular file, not a link, that read_manifest() reads.
+bool has_manifest(const std::string& prefix);
+
 /// The first place where `file` differs from its checksums, or nothing. Reads everything once.
 struct Damage {
   int64_t offset;  ///< of the damaged block

@@ -466,7 +466,8 @@ void commit_set(std::span<OutputFile* const> files) {
   check_mapped_files();
   for (const OutputFile* file : files) file->check_target();
   const NamingSection section;
-  if (files.size() > 1 && files.back()->existing_ != Existing::same) {
+  // One that must not be replaced was not there a moment ago: now it would be another process's.
+  if (files.size() > 1 && files.back()->existing_ == Existing::replace) {
     const OutputFile& last = *files.back();
     if (::unlink(last.target_.c_str()) == 0) {
       sync_folder(last.target_);
@@ -492,7 +493,9 @@ void commit_set(std::span<OutputFile* const> files) {
 std::string target_of(const std::string& path) { return resolve_link(path); }
 
 void refuse_bad_target(const std::string& path, Existing existing) {
-  status_of_target(path, resolve_link(path), existing);
+  const std::string target = resolve_link(path);
+  status_of_target(path, target, existing);
+  if (::access((folder_of(target) + "/.").c_str(), W_OK | X_OK) != 0) fail(path, errno);
 }
 
 bool left_unfinished(const std::string& path) {

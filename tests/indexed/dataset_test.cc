@@ -241,11 +241,50 @@ TEST(Builder, ReplacesOnlyWhenAsked) {
   // A .bin that no manifest describes belongs to someone else.
   write_whole(folder / "foreign.bin", "data");
   EXPECT_THROW(IndexedDatasetBuilder(folder / "foreign", {}), std::system_error);
-  // The same command replaces what a kill between the renames left.
+  // The same command replaces what a kill between the renames left, which its temporary file shows.
   build_example(folder / "killed");
-  std::filesystem::remove(folder / "killed.idx");
+  std::filesystem::rename(folder / "killed.idx", folder / ".killed.idx.1.tmp");
   build_example(folder / "killed");
   EXPECT_EQ(read_whole(folder / "killed.idx"), from_hex(kExampleIdx));
+  // An .idx that someone removed is no kill: the tokens stay.
+  std::filesystem::remove(folder / "killed.idx");
+  EXPECT_THROW(build_example(folder / "killed"), std::system_error);
+  EXPECT_THROW(refuse_bad_targets(folder / "killed", Existing::refuse), std::system_error);
+}
+
+// A manifest alone describes nothing and may be replaced; another file of that name, or what a link
+// of that name leads to, is not ours.
+TEST(Builder, ReplacesOnlyItsOwnManifest) {
+  ScratchFolder folder;
+  build_example(folder / "a");
+  const std::string manifest = read_whole(folder / "a.manifest");
+  const auto build = [&](bool with, Existing existing = Existing::refuse) {
+    IndexedDatasetBuilder builder(folder / "x", {.existing = existing, .manifest = with});
+    builder.finish();
+  };
+  const auto exists = [&](const char* name) {
+    return std::filesystem::is_regular_file(folder / name);
+  };
+  for (const bool with : {true, false}) {
+    write_whole(folder / "x.manifest", "of another program");
+    EXPECT_THROW(build(with), std::system_error);
+    EXPECT_THROW(refuse_bad_targets(folder / "x", Existing::refuse), std::system_error);
+    EXPECT_EQ(read_whole(folder / "x.manifest"), "of another program");
+    build(with, Existing::replace);
+    EXPECT_EQ(exists("x.manifest"), with);
+    std::filesystem::remove(folder / "x.manifest");
+    for (const char* end : {"x.idx", "x.bin"}) std::filesystem::remove(folder / end);
+
+    std::filesystem::create_symlink(folder / "a.manifest", folder / "x.manifest");
+    EXPECT_THROW(build(with), std::system_error);
+    EXPECT_EQ(read_whole(folder / "a.manifest"), manifest);
+    std::filesystem::remove(folder / "x.manifest");
+
+    write_whole(folder / "x.manifest", manifest);
+    build(with);
+    EXPECT_EQ(exists("x.manifest"), with);
+    for (const char* end : {"x.idx", "x.bin", "x.manifest"}) std::filesystem::remove(folder / end);
+  }
 }
 
 TEST(Reader, EveryDType) {

@@ -266,6 +266,51 @@ TEST_F(EarlierQuarantine, StaysWhereTheRunFails) {
   expect_kept(words, "x.quarantine", "x_text_document.idx");
 }
 
+// Two commands with one output: the one that is late takes nothing away from the other.
+class OneOutput : public ToolTest {};
+
+TEST_F(OneOutput, StaysThatOfTheFirst) {
+  make_folder("in");
+  make_folder("out");
+  for (const auto& [prefix, seed] : {std::pair("a", "1"), {"b", "2"}})
+    ASSERT_EQ(run("in", {"make-dataset", prefix, "40", "90", seed}).status, 0);
+  const std::vector<std::string> late = {"merge-datasets",  "-q", "../in/a", "../in/a",
+                                         "--output-prefix", "x"};
+  const std::vector<std::string> first = {"merge-datasets", "-q", "../in/b", "--output-prefix",
+                                          "x"};
+  const std::map<std::string, std::string> shim = {{"LD_PRELOAD", FAULT_SHIM},
+                                                   {"FAULT_ROOT", folder_ + "/out"}};
+  std::map<std::string, std::string> environment = shim;
+  environment["FAULT_LOG"] = folder_ + "/log";
+  ASSERT_EQ(run("out", late, environment).status, 0);
+  // The first operation that changes one of the names.
+  long at = 0;
+  std::ifstream log(folder_ + "/log");
+  for (std::string line; std::getline(log, line);) {
+    if (line.starts_with("from ")) continue;
+    ++at;
+    if (line == "unlink " + folder_ + "/out/x.idx") break;
+    if (line == "rename " + folder_ + "/out/x.manifest") break;
+  }
+  ASSERT_TRUE(log) << "no name is given";
+  make_folder("out");
+  environment = shim;
+  environment["FAULT_AT"] = std::to_string(at);
+  environment["FAULT_SIGNAL"] = std::to_string(SIGSTOP);
+  const pid_t pid = start("out", late, environment);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_EQ(run("out", first).status, 0);
+  const Files written = visible(files("out"));
+  EXPECT_EQ(written.size(), 3U);
+  kill(pid, SIGCONT);
+  const Ended ended = wait(pid);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.err, "merge-datasets: x.manifest: not replaced without --force: file exists\n");
+  EXPECT_EQ(difference(files("out"), written), "");
+}
+
 // An index is named when the data it describes has its name for good.
 TEST_P(KillTest, NamesAreGivenToWhatIsOnTheDisk) {
   fresh();
