@@ -248,12 +248,17 @@ std::array<std::optional<SequenceRange>, 3> split_ranges(const std::string& spli
 
 BlendSizes blend_sizes(std::span<const double> normalized_weights, int64_t size, double surplus,
                        Compat compat) {
+  constexpr double kTooMany = 0x1p63;
   BlendSizes sizes;
+  double total = 0;
   for (const double weight : normalized_weights) {
     const double share = static_cast<double>(size) * weight;
     const bool old = compat == Compat::fork_2023;
     const double take = old ? std::ceil(share * 1.005) : std::ceil(share);
     const double prepare = old ? take : std::ceil(take * (1 + surplus));
+    total += prepare;
+    if (!(total < kTooMany))
+      throw FormatError(message(size, " samples with a surplus of ", surplus, " are too many"));
     sizes.take.push_back(static_cast<int64_t>(take));
     sizes.prepare.push_back(static_cast<int64_t>(prepare));
     sizes.blend_size += sizes.take.back();
@@ -261,14 +266,29 @@ BlendSizes blend_sizes(std::span<const double> normalized_weights, int64_t size,
   return sizes;
 }
 
+namespace {
+
+// The product of numbers of the command line.
+int64_t samples_of(int64_t iterations, int64_t per_iteration, int64_t times = 1) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(iterations, per_iteration, &product) ||
+      __builtin_mul_overflow(product, times, &product)) {
+    throw FormatError(message(iterations, " iterations of ", per_iteration, " samples",
+                              times == 1 ? "" : message(", ", times, " times"), " are too many"));
+  }
+  return product;
+}
+
+}  // namespace
+
 std::array<int64_t, 3> requested_samples(const RunLength& run) {
   const int64_t iterations = run.train_samples && run.global_batch_size > 0 && run.train_iters == 0
                                  ? *run.train_samples / run.global_batch_size
                                  : run.train_iters;
   const int64_t evaluations = run.eval_interval > 0 ? iterations / run.eval_interval + 1 : 1;
-  return {run.train_samples ? *run.train_samples : run.train_iters * run.global_batch_size,
-          evaluations * run.eval_iters * run.global_batch_size,
-          run.eval_iters * run.global_batch_size};
+  const int64_t batch = run.global_batch_size;
+  return {run.train_samples ? *run.train_samples : samples_of(run.train_iters, batch),
+          samples_of(run.eval_iters, batch, evaluations), samples_of(run.eval_iters, batch)};
 }
 
 }  // namespace indexed

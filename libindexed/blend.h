@@ -64,7 +64,7 @@ std::array<std::optional<SequenceRange>, 3> split_ranges(const std::string& spli
                                                          Compat compat = Compat::megatron_core);
 
 /// How many samples to take from each dataset and how many to prepare (a little more), for one
-/// split of `size` samples.
+/// split of `size` samples. Errors: FormatError where they are more than 64 bits count.
 struct BlendSizes {
   std::vector<int64_t> take = {};
   std::vector<int64_t> prepare = {};
@@ -73,7 +73,8 @@ struct BlendSizes {
 BlendSizes blend_sizes(std::span<const double> normalized_weights, int64_t size,
                        double surplus = 0.005, Compat compat = Compat::megatron_core);
 
-/// The number of samples that a training run needs, from its flags.
+/// The number of samples that a training run needs, from its flags. Errors: FormatError where they
+/// are more than 64 bits count.
 struct RunLength {
   std::optional<int64_t> train_samples = {};
   int64_t train_iters = 0;

@@ -208,9 +208,11 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
     const bool uncounted_eod = bin_bytes_ - next == non_empty * element;
     throw FormatError(message(
         bin_path, ": ", with_commas(bin_bytes_), " bytes, but the index counts ", with_commas(next),
-        uncounted_eod ? ": one token more per document, as the preprocess_data of 2023 left it; "
-                        "inspect-dataset --repair corrects it"
-                      : ": damaged, or another dataset's"));
+        !uncounted_eod   ? ": damaged, or another dataset's"
+        : non_empty == 1 ? ": one token more; inspect-dataset --repair corrects it if that is the "
+                           "end-of-document token of the preprocess_data of 2023"
+                         : ": one token more per document, as the preprocess_data of 2023 left it; "
+                           "inspect-dataset --repair corrects it"));
   }
   const std::span<const Le<int64_t>> documents = arrays_.document_indices;
   if (documents.empty())

@@ -107,7 +107,7 @@ IndexArrays parse_index(std::span<const std::byte> file, bool multimodal, const 
     const bool modes = !multimodal && extra == static_cast<int64_t>(header.num_sequences);
     throw FormatError(message(path, ": ", extra,
                               " bytes longer than its header says: unfinished or foreign file",
-                              modes ? ", or multimodal (--multimodal)" : ""));
+                              modes ? ", or multimodal" : ""));
   }
   const auto sequences = static_cast<size_t>(uint64_t{header.num_sequences});
   const auto documents = static_cast<size_t>(uint64_t{header.num_document_indices});

@@ -7,6 +7,8 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <limits>
+#include <new>
 #include <string_view>
 
 #include "libindexed/format.h"
@@ -68,8 +70,9 @@ int64_t index_type_size(IndexType type) noexcept { return kTypes[static_cast<siz
 
 IndexArray::IndexArray(IndexType type, int64_t rows, int64_t columns)
     : type_(type), rows_(rows), columns_(columns) {
-  owned_ = std::make_unique_for_overwrite<std::byte[]>(
-      static_cast<size_t>(size() * index_type_size(type)));
+  const int64_t row_bytes = (columns == 0 ? 1 : columns) * index_type_size(type);
+  if (rows > std::numeric_limits<int64_t>::max() / row_bytes) throw std::bad_array_new_length();
+  owned_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * row_bytes));
   data_ = owned_.get();
 }
 

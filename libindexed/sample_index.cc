@@ -19,8 +19,17 @@ namespace {
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kFirstWideShuffle = 4294967294;  // numpy.iinfo(uint32).max - 1
 
-std::string place_of(const IndexedDataset& dataset, SequenceRange range) {
-  return message(dataset.prefix(), ".idx: sequences ", range.begin, " to ", range.end);
+std::string place_of(const IndexedDataset& dataset, SequenceRange range,
+                     std::string_view split = {}) {
+  return message(dataset.prefix(), ".idx: sequences ", range.begin, " to ", range.end,
+                 split.empty() ? "" : " of the ", split, split.empty() ? "" : " split");
+}
+
+// Whether `count` times `size`, and `more`, exceed 64 bits.
+bool overflows(int64_t count, int64_t size, int64_t more) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(count, size, &product) ||
+         __builtin_add_overflow(product, more, &product);
 }
 
 int64_t num_samples_of(int64_t epochs, int64_t tokens_per_epoch,
@@ -123,10 +132,14 @@ EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
   }
   const int64_t tokens = plan.tokens_per_epoch;
   if (length < 1) throw FormatError(message("sequence length ", length, ", expected at least 1"));
+  if (options.num_samples && overflows(*options.num_samples, length, tokens + extra)) {
+    throw FormatError(message(place_of(dataset, range, options.split), ": ", *options.num_samples,
+                              " samples of ", length, " tokens are too many"));
+  }
   if (options.num_samples) {
     const int64_t wanted = *options.num_samples * length + extra;
     if (tokens == 0 && wanted > 0) {
-      throw FormatError(message(place_of(dataset, range), ": no tokens to make ",
+      throw FormatError(message(place_of(dataset, range, options.split), ": no tokens to make ",
                                 *options.num_samples, " samples of"));
     }
     if (tokens > 0) {
@@ -135,6 +148,10 @@ EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
   }
   if (options.num_epochs) plan.num_epochs = *options.num_epochs;
   const int64_t epochs = plan.num_epochs;
+  if (overflows(epochs, std::max(tokens, range.end - range.begin), 0)) {
+    throw FormatError(
+        message(place_of(dataset, range, options.split), ": ", epochs, " epochs are too many"));
+  }
   if (epochs > 1) {
     plan.samples_before_last_epoch = ((epochs - 1) * tokens - extra) / length;
     const int64_t from_last = options.num_samples.value_or(0) - plan.samples_before_last_epoch;

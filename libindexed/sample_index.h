@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libindexed/dataset.h"
@@ -38,6 +39,7 @@ struct SampleIndexOptions {
   bool drop_last_partial = true;  ///< false: a last sample shorter than S exists (validation only)
   std::optional<int64_t> num_epochs = {};  ///< forces E (the forks' --train-data-exact-num-epochs)
   Compat compat = Compat::megatron_core;
+  std::string_view split = {};  ///< for messages: whose samples these are
 };
 
 /// How often the data is repeated, and whether the last repetition is shuffled separately.
@@ -51,7 +53,7 @@ struct EpochPlan {
 
 /// The plan for these sequences. Time O(end - begin).
 /// Errors: FormatError if samples are requested from a range without tokens (Megatron would loop
-/// forever).
+/// forever), or more of them than 64-bit numbers of tokens and sequences can count.
 EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
                       const SampleIndexOptions& options);
 

@@ -48,6 +48,12 @@ std::string cache_folder(const std::string& prefix, const TrainingDataOptions& o
                                     : options.cache_path;
 }
 
+FormatError no_whole_sample(const std::string& prefix, size_t split,
+                            const TrainingDataOptions& options) {
+  return FormatError(message(prefix, ".idx: gives no whole sample of ", options.seq_length,
+                             " tokens to the ", kSplitNames[split], " split"));
+}
+
 SampleIndex load_index(const CacheFiles& files, const IndexedDataset& dataset,
                        const SampleIndexOptions& options) {
   return SampleIndex::adopt(IndexArray::open(files.arrays[0]), IndexArray::open(files.arrays[1]),
@@ -85,14 +91,19 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
       .extra_token = options.extra_token,
       .drop_last_partial = split != 1 || options.drop_last_partial_validation,
       .num_epochs = split == 0 ? options.train_epochs : std::nullopt,
-      .compat = compat_of(options.style)};
+      .compat = compat_of(options.style),
+      .split = kSplitNames[split]};
+  const EpochPlan plan = plan_epochs(dataset, *range, index_options);
+  // Megatron writes empty arrays, also for evaluation, where they can be meant.
+  if (split == 0 && plan.num_samples == 0 && num_samples.value_or(1) > 0)
+    throw no_whole_sample(prefix, split, options);
   member.identity = {.prefix = prefix,
                      .num_samples = num_samples,
                      .split = static_cast<int64_t>(split),
                      .seed = options.seed,
                      .seq_length = options.seq_length,
                      .split_string = own_path ? std::nullopt : std::optional(options.split),
-                     .num_epochs = plan_epochs(dataset, *range, index_options).num_epochs,
+                     .num_epochs = plan.num_epochs,
                      .tokenizer = options.tokenizer};
   member.description = description_text(member.identity, options.style);
   member.hash = md5_hex(member.description);
@@ -179,11 +190,8 @@ void TrainingData::build_blend_layer(SplitData& data, size_t split, std::vector<
   std::vector<DatasetIdentity> identities;
   for (size_t i = 0; i < data.members_.size(); ++i) {
     identities.push_back(data.members_[i].identity);
-    if (lengths && weights[i] == 0) {
-      throw FormatError(message(data.members_[i].identity.prefix, ".idx: gives no whole sample of ",
-                                options.seq_length, " tokens to the ", kSplitNames[split],
-                                " split"));
-    }
+    if (lengths && weights[i] == 0)
+      throw no_whole_sample(data.members_[i].identity.prefix, split, options);
   }
   if (size) weights = normalize(weights);
   data.weights_ = weights;

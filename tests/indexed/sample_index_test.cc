@@ -382,8 +382,12 @@ TEST(SampleIndex, AdoptsOffsetsUpToASequencesEndAndNoFurther) {
 TEST(SampleIndex, RefusesARangeWithoutTokens) {
   ScratchFolder folder;
   const IndexedDataset dataset = dataset_of(folder / "e", std::vector<int32_t>{0, 0, 3});
-  EXPECT_THROW(SampleIndex::build(dataset, {0, 2}, {.seq_length = 4, .num_samples = 1}),
-               FormatError);
+  EXPECT_THAT(
+      [&] {
+        SampleIndex::build(dataset, {0, 2}, {.seq_length = 4, .num_samples = 1, .split = "valid"});
+      },
+      testing::ThrowsMessage<FormatError>(testing::EndsWith(
+          "e.idx: sequences 0 to 2 of the valid split: no tokens to make 1 samples of")));
   EXPECT_EQ(SampleIndex::build(dataset, {2, 2}, {.seq_length = 4}).num_samples(), 0);
   EXPECT_EQ(SampleIndex::build(dataset, {0, 2}, {.seq_length = 4}).sample_index().rows(), 1);
 }

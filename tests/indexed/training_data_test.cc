@@ -244,6 +244,13 @@ TEST(Blend, SplitsOfBothEras) {
 }
 
 TEST(Blend, Sizes) {
+  EXPECT_THROW(requested_samples({.train_iters = INT64_MAX / 2, .global_batch_size = 3}),
+               FormatError);
+  EXPECT_THROW(requested_samples({.train_iters = 9000,
+                                  .global_batch_size = 4,
+                                  .eval_interval = 1,
+                                  .eval_iters = INT64_MAX / 999}),
+               FormatError);
   const double weights[] = {0.3, 0.7};
   EXPECT_THAT(blend_sizes(weights, 1000).take, ElementsAre(300, 700));
   EXPECT_THAT(blend_sizes(weights, 1000).prepare, ElementsAre(302, 704));
@@ -402,6 +409,53 @@ TEST(TrainingData, ADatasetWithoutAWholeSampleIsNamed) {
   EXPECT_THAT([&] { build(8); },
               testing::ThrowsMessage<FormatError>(testing::HasSubstr(
                   "b.idx: gives no whole sample of 8 tokens to the train split")));
+}
+
+// One dataset alone, too: nothing can be trained on no samples. For evaluation Megatron's empty
+// arrays are written.
+TEST(TrainingData, ATrainSplitWithoutASampleIsRefused) {
+  const ScratchFolder folder;
+  IndexedDatasetBuilder builder(folder / "a", {});
+  for (int i = 0; i < 2; ++i) builder.add_document(std::vector<int32_t>(4, 7));
+  builder.finish();
+  TrainingDataOptions options{.data_path = {folder / "a"}, .split = "1,1,0", .seq_length = 4};
+  EXPECT_THAT([&] { TrainingData::build(options); },
+              testing::ThrowsMessage<FormatError>(testing::HasSubstr(
+                  "a.idx: gives no whole sample of 4 tokens to the train split")));
+  options.seq_length = 3;
+  options.split = "1,0,1";
+  EXPECT_EQ(TrainingData::build(options).split(2)->num_samples(), 1);
+  options.num_samples = {0, 5, 0};
+  options.seq_length = 4;
+  EXPECT_EQ(TrainingData::build(options).split(0)->num_samples(), 0);
+}
+
+// Numbers of samples whose tokens 64 bits do not count ended as none.
+TEST(TrainingData, TooManySamplesAreRefused) {
+  const ScratchFolder folder;
+  write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});
+  const auto refusal = [&](std::vector<std::string> words, int64_t samples,
+                           std::optional<int64_t> epochs) {
+    return [=] {
+      TrainingData::build({.data_path = words,
+                           .split = "1",
+                           .seq_length = 8,
+                           .num_samples = {samples, 0, 0},
+                           .train_epochs = epochs});
+    };
+  };
+  const auto with = [](const char* text) {
+    return testing::ThrowsMessage<FormatError>(testing::HasSubstr(text));
+  };
+  EXPECT_THAT(refusal({folder / "a"}, INT64_MAX, {}),
+              with("a.idx: sequences 0 to 65 of the train split: 9223372036854775807 samples of 8 "
+                   "tokens are too many"));
+  EXPECT_THAT(refusal({folder / "a"}, INT64_MAX / 8, {}), with(" tokens are too many"));
+  EXPECT_THAT(refusal({folder / "a"}, 1, INT64_MAX / 8),
+              with("a.idx: sequences 0 to 65 of the train split: 1152921504606846975 epochs are "
+                   "too many"));
+  EXPECT_THAT(refusal({"1", folder / "a", "3", folder / "a"}, INT64_MAX, {}),
+              with("9223372036854775807 samples with a surplus of 0.005 are too many"));
 }
 
 // Which of the datasets it is, is said: a surplus below 0 prepares too little of each.

@@ -307,7 +307,6 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
   check_needed(flags);
   indexed::TrainingDataOptions options;
   set_paths(flags, options);
-  set_sizes(flags, options);
   options.seq_length = flags.seq_length;
   options.seed = flags.seed;
   options.extra_token = !flags.no_extra_token;
@@ -321,6 +320,7 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
                                      ? indexed::Compat::megatron_core
                                      : indexed::Compat::fork_2023;
   try {  // errors in the flags themselves are reported before anything is opened
+    set_sizes(flags, options);
     options.tokenizer = tokenizer_of(flags);
     if (!options.data_path.empty()) {
       indexed::parse_blend(options.data_path, compat);
