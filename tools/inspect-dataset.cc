@@ -73,7 +73,8 @@ cli::Table<Options> flags() {
          .field = cli::on(&O::multimodal)},
         {.name = "eod-token",
          .value = "ID",
-         .help = "verify: every document must end with this token. Without it the manifest's.",
+         .help = "verify: every document must end with this token. Without it the manifest's. "
+                 "--repair: the token that is not counted; a single document needs it.",
          .field = cli::integer(&O::eod_token)},
         {.name = "tiktoken-encoding",
          .value = "NAME",
@@ -244,7 +245,8 @@ void where(Options& options, const std::string& prefix) {
 // True if the dataset has the damage of 2023; then it is repaired or reported.
 bool look_for_uncounted_eod(const Options& options, const std::string& prefix,
                             cli::Console& console) {
-  const std::optional<dataset::UncountedEod> found = dataset::find_uncounted_eod(prefix);
+  const std::optional<dataset::UncountedEod> found =
+      dataset::find_uncounted_eod(prefix, options.eod_token);
   if (!found) return false;
   const std::string what =
       cli::concat(prefix, ": the end-of-document token ", found->eod_token, " of ",

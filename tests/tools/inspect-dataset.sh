@@ -61,6 +61,18 @@ cp old.idx before
 status inspect-dataset old --repair
 cmp old.idx before && echo unchanged
 status inspect-dataset stats a --repair
+make-dataset old 30 9 5 uncounted-eod
+status inspect-dataset old --repair --eod-token 1
+make-dataset single 1 9 4 uncounted-eod
+echo "-- a single document"
+status inspect-dataset stats single
+status inspect-dataset single
+status inspect-dataset single --repair
+status inspect-dataset single --repair --eod-token 5
+echo mine >single.manifest
+status inspect-dataset single --repair --eod-token 0
+cat single.manifest; rm single.manifest
+status inspect-dataset verify single --eod-token 0
 
 echo "== the tokenizer of peek: a file, a pair, a folder; what is named in vain is refused or named"
 V=$GOLDEN/tools/vocab.json M=$GOLDEN/tools/merges.txt S=$GOLDEN/tok/sentencepiece

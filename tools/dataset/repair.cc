@@ -53,7 +53,8 @@ class ArrayWriter {
 
 }  // namespace
 
-std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix) {
+std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix,
+                                               std::optional<int64_t> eod_token) {
   const IndexedDataset data = IndexedDataset::open(prefix, {.longer_bin = true});
   const int64_t element = indexed::dtype_size(data.dtype());
   const int64_t extra = data.bin_bytes() - data.num_tokens() * element;
@@ -78,6 +79,18 @@ std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix) {
                       ": not the end-of-document tokens of 2023; nothing was changed"));
     }
   });
+  if (found.non_empty == 1 && !eod_token) {
+    throw indexed::FormatError(
+        cli::concat(prefix, ".bin: ends with token ", found.eod_token,
+                    ", which the index does not count: one document does not show that it is the "
+                    "end-of-document token of 2023, --eod-token ",
+                    found.eod_token, " says so; nothing was changed"));
+  }
+  if (found.eod_token != eod_token.value_or(found.eod_token)) {
+    throw indexed::FormatError(cli::concat(prefix, ".bin: one token more per document, ",
+                                           found.eod_token, ", expected ", *eod_token,
+                                           " by --eod-token; nothing was changed"));
+  }
   return found;
 }
 
@@ -102,7 +115,7 @@ void mend_uncounted_eod(const std::string& prefix, const UncountedEod& found) {
   pointers.flush();
   file.write(std::as_bytes(data.document_indices()));
   file.sync();
-  ::unlink(indexed::manifest_path(prefix).c_str());
+  if (indexed::has_manifest(prefix)) ::unlink(indexed::manifest_path(prefix).c_str());
   file.commit();
 }
 

@@ -20,10 +20,12 @@ struct UncountedEod {
 };
 
 /// Checks whether PREFIX is such a dataset: the .bin has one token more for each non-empty
-/// document, and the token at each document's real end is the same everywhere. Returns nothing if
-/// the sizes do not indicate it. Errors: FormatError if they do but the tokens differ, or if the
-/// .idx is damaged in another way.
-std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix);
+/// document, and the token at each document's real end is the same everywhere, `eod_token` if that
+/// is given; a single document shows nothing, and needs it. Returns nothing if the sizes do not
+/// indicate it. Errors: FormatError if they do but the tokens differ, or if the .idx is damaged in
+/// another way.
+std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix,
+                                               std::optional<int64_t> eod_token = {});
 
 /// Writes a new .idx that counts the tokens, in constant memory; the .bin is not changed. The new
 /// .idx replaces the old one when it is complete. A manifest of the old one is removed.
