@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // merge-datasets: joins many datasets into one, byte for byte what preprocessing their joined input
-// would give. Two passes: the first opens and checks every index and adds up the counts, so that
-// nothing is written if anything is wrong; the second copies. One input is open at a time. Not
-// here: the bytes of a dataset (libindexed/builder), the order of files (tools/dataset/find).
-#include <sys/stat.h>
-
+// would give. Two passes: the first opens and checks every index and manifest and adds up the
+// counts, so that nothing is written if anything is wrong; the second copies. One input is open at
+// a time. Not here: the bytes of a dataset (libindexed/builder), the order of files
+// (tools/dataset/find).
 #include <filesystem>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
+#include "tools/dataset/common_provenance.h"
 #include "tools/dataset/find.h"
 
 namespace {
@@ -66,8 +66,8 @@ cli::Table<Options> flags() {
                  "pointers are used.",
          .field = cli::on(&O::permuted)},
         {.name = "skip-incomplete",
-         .help = "Leave out a .bin or .idx that has no partner. Without it such a file is an "
-                 "error, because its documents would be lost.",
+         .help = "Leave out a .bin or .idx that has no partner, or is a link that leads nowhere. "
+                 "Without it such a file is an error, because its documents would be lost.",
          .field = cli::on(&O::skip_incomplete)},
         {.name = "mixed-tokenizers",
          .help = "Merge although the manifests name different tokenizers.",
@@ -77,7 +77,8 @@ cli::Table<Options> flags() {
                  "without a manifest, compute checksums.",
          .field = cli::on(&O::verify)},
         {.name = "dry-run",
-         .help = "Check everything, print a line for each input and the sums, and write nothing.",
+         .help = "Check everything, print a line for each input and the sums, and write nothing; "
+                 "refuses what the merge would refuse.",
          .field = cli::on(&O::dry_run)}}}};
 }
 
@@ -97,6 +98,18 @@ std::string listed(const std::vector<std::string>& paths) {
   return text;
 }
 
+// Whether a word is the prefix of a dataset although there is a folder of that name, as index files
+// in PREFIX/cache make it.
+bool is_prefix(const std::string& word, const dataset::Folder& folder, const Options& options) {
+  std::error_code ignored;
+  const auto exists = [&](const char* end) { return std::filesystem::exists(word + end, ignored); };
+  if (!exists(".idx") && !exists(".bin")) return false;
+  if (folder.prefixes.empty() && folder.incomplete.empty() && folder.dangling.empty()) return true;
+  if (dataset::same_prefix(word, options.output_prefix)) return false;
+  throw cli::UsageError(cli::concat(word, ": a folder of datasets and a dataset: ", word,
+                                    "/ is the folder, ", word, ".idx the dataset"));
+}
+
 std::vector<std::string> find_inputs(const Options& options, cli::Console& console) {
   std::vector<std::string> prefixes;
   const dataset::Order order =
@@ -108,6 +121,17 @@ std::vector<std::string> find_inputs(const Options& options, cli::Console& conso
       continue;
     }
     dataset::Folder folder = dataset::look_into(word, options.output_prefix, order);
+    if (is_prefix(word, folder, options)) {
+      prefixes.push_back(word);
+      continue;
+    }
+    if (!folder.dangling.empty()) {
+      const std::string message =
+          cli::concat(listed(folder.dangling), ": a link that leads nowhere");
+      if (!options.skip_incomplete)
+        throw indexed::FormatError(message + " (--skip-incomplete leaves its dataset out)");
+      console.note(message + ", its dataset is left out");
+    }
     if (!folder.incomplete.empty()) {
       const std::string message =
           cli::concat(listed(folder.incomplete), ": has no partner: its .bin or .idx is missing");
@@ -135,100 +159,36 @@ indexed::OpenOptions open_options(const Options& options, bool tokens) {
           .tokens = tokens};
 }
 
-// The fields that are the same in the manifests of all inputs; a field in which they differ, or
-// that one lacks, is empty.
-class CommonProvenance {
- public:
-  CommonProvenance(bool mixed_tokenizers) : mixed_tokenizers_(mixed_tokenizers) {}
-
-  void add(const std::string& prefix, const std::optional<indexed::Manifest>& manifest,
-           int64_t documents) {
-    indexed::Provenance from = manifest ? manifest->provenance : indexed::Provenance();
-    if (!from.tokenizer_hash.empty()) {
-      if (named_.empty()) {
-        named_ = prefix;
-        named_hash_ = from.tokenizer_hash;
-        named_tokenizer_ = from.tokenizer;
-      } else if (from.tokenizer_hash != named_hash_ && !mixed_tokenizers_) {
-        throw indexed::FormatError(
-            cli::concat(prefix, ".manifest: tokenizer ", cli::quote(from.tokenizer),
-                        " differs from ", cli::quote(named_tokenizer_), " of ", named_,
-                        ".manifest: --mixed-tokenizers merges them all the same"));
-      }
-    }
-    if (from.sources.empty() || !from.shuffle_unit.empty()) {
-      from.sources = {
-          {.path = prefix, .first_document = 0, .num_documents = documents, .first_line = 0}};
-    }
-    indexed::append_sources(common_.sources, from.sources, documents_);
-    documents_ += documents;
-    if (first_) {
-      std::vector<indexed::SourceRun> sources = std::move(common_.sources);
-      common_ = std::move(from);
-      common_.sources = std::move(sources);
-    } else {
-      const auto keep_equal = [](std::string& ours, const std::string& theirs) {
-        if (ours != theirs) ours.clear();
-      };
-      keep_equal(common_.tokenizer, from.tokenizer);
-      keep_equal(common_.tokenizer_hash, from.tokenizer_hash);
-      keep_equal(common_.configuration_hash, from.configuration_hash);
-      if (common_.vocab_size != from.vocab_size) common_.vocab_size = 0;
-      if (common_.eod_token != from.eod_token) common_.eod_token = -1;
-    }
-    first_ = false;
-  }
-
-  indexed::Provenance finish(const std::string& command_line) {
-    common_.tool = cli::concat("merge-datasets ", cli::version());
-    common_.command = {command_line};
-    common_.shuffle_unit.clear();
-    common_.shuffle_seed = 0;
-    return std::move(common_);
-  }
-
- private:
-  indexed::Provenance common_ = {};
-  std::string named_, named_hash_, named_tokenizer_;
-  int64_t documents_ = 0;
-  bool mixed_tokenizers_;
-  bool first_ = true;
+// What the first pass finds.
+struct Survey {
+  indexed::DType dtype = indexed::DType::int32;
+  std::vector<Part> parts = {};
+  dataset::CommonProvenance provenance;
 };
 
-void check_manifest(const std::string& prefix, const indexed::Manifest& manifest,
-                    const indexed::IndexedDataset& data) {
-  if (manifest.bin_bytes != data.bin_bytes() || manifest.num_sequences != data.num_sequences() ||
-      manifest.num_documents != data.num_documents()) {
-    throw indexed::FormatError(cli::concat(
-        prefix, ".manifest: ", cli::with_commas(manifest.num_documents), " documents and ",
-        cli::with_commas(manifest.bin_bytes), " bytes of tokens, but the dataset has ",
-        cli::with_commas(data.num_documents()), " and ", cli::with_commas(data.bin_bytes()),
-        ": one of them is another dataset's"));
-  }
-}
-
-// First pass: every index is read and checked; dtypes must agree.
-std::vector<Part> survey(const Options& options, const std::vector<std::string>& prefixes,
-                         indexed::DType& dtype, cli::Console& console) {
-  std::vector<Part> parts;
+// First pass: every index and manifest is read and checked; dtypes and tokenizers must agree.
+Survey survey(const Options& options, const std::vector<std::string>& prefixes,
+              cli::Console& console) {
+  Survey found{.provenance = dataset::CommonProvenance(options.mixed_tokenizers)};
   for (const std::string& prefix : prefixes) {
-    const auto data = indexed::IndexedDataset::open(prefix, open_options(options, false));
-    if (parts.empty()) dtype = data.dtype();
-    if (data.dtype() != dtype) {
+    const auto data = indexed::IndexedDataset::open(prefix, open_options(options, options.dry_run));
+    if (found.parts.empty()) found.dtype = data.dtype();
+    if (data.dtype() != found.dtype) {
       throw indexed::FormatError(
           cli::concat(prefix, ".idx: dtype ", indexed::dtype_name(data.dtype()), " differs from ",
-                      indexed::dtype_name(dtype), " of ", prefixes[0], ".idx"));
+                      indexed::dtype_name(found.dtype), " of ", prefixes[0], ".idx"));
     }
     if (data.num_sequences() > 0 && data.multimodal() != options.multimodal) {
       throw indexed::FormatError(
           cli::concat(prefix, ".idx: has no modes, as --multimodal expects"));
     }
-    parts.push_back(
+    found.provenance.add(prefix, dataset::read_own_manifest(data), data.num_documents());
+    found.parts.push_back(
         {prefix, data.num_documents(), data.num_sequences(), data.num_tokens(), data.bin_bytes()});
     console.log(cli::concat(prefix, ": ", cli::counted(data.num_documents(), "document"), ", ",
                             cli::counted(data.num_tokens(), "token")));
   }
-  return parts;
+  return found;
 }
 
 std::string sums(const std::vector<Part>& parts) {
@@ -243,24 +203,45 @@ std::string sums(const std::vector<Part>& parts) {
                      cli::readable_bytes(static_cast<double>(bytes)));
 }
 
-void copy_part(const Options& options, const Part& part, indexed::IndexedDatasetBuilder& builder,
-               CommonProvenance& provenance) {
-  const auto data = indexed::IndexedDataset::open(part.prefix, open_options(options, true));
-  const std::optional<indexed::Manifest> manifest = indexed::read_manifest(part.prefix);
-  if (manifest) check_manifest(part.prefix, *manifest, data);
-  if (manifest && options.verify) {
-    if (const auto damage = indexed::find_damage(data.bin(), manifest->bin)) {
-      throw indexed::FormatError(
-          cli::concat(part.prefix, ".bin:", damage->offset, ": ", damage->bytes,
-                      " bytes from here differ from the manifest's checksum: damaged"));
-    }
+// --verify: the tokens against the manifest's checksums.
+void verify(const indexed::IndexedDataset& data, const indexed::Manifest& manifest) {
+  if (const auto damage = indexed::find_damage(data.bin(), manifest.bin)) {
+    throw indexed::FormatError(
+        cli::concat(data.prefix(), ".bin:", damage->offset, ": ", damage->bytes,
+                    " bytes from here differ from the manifest's checksum: damaged"));
   }
+}
+
+void copy_part(const Options& options, const Part& part, indexed::IndexedDatasetBuilder& builder) {
+  const auto data = indexed::IndexedDataset::open(part.prefix, open_options(options, true));
+  const std::optional<indexed::Manifest> manifest = dataset::read_own_manifest(data);
+  if (manifest && options.verify) verify(data, *manifest);
   const bool keep_checksums = manifest && !options.permuted;
   builder.add_dataset(data,
                       keep_checksums ? std::span<const indexed::Segment>(manifest->bin)
                                      : std::span<const indexed::Segment>(),
                       options.verify && !(manifest && !manifest->bin.empty()));
-  provenance.add(part.prefix, manifest, data.num_documents());
+}
+
+// Prints what would be merged, after the checks that a merge makes on its way.
+void dry_run(const Options& options, const std::vector<Part>& parts, cli::Console& console,
+             cli::ProgressState progress) {
+  for (const Part& part : parts) {
+    if (!options.verify) break;
+    const auto data = indexed::IndexedDataset::open(part.prefix, open_options(options, true));
+    if (const auto manifest = dataset::read_own_manifest(data)) verify(data, *manifest);
+    progress.done += part.bin_bytes;
+    ++progress.items;
+    console.progress(progress);
+  }
+  console.clear_progress();
+  for (const Part& part : parts) {
+    cli::print_format("%s\t%lld\t%lld\t%lld\n", cli::one_line(part.prefix).c_str(),
+                      static_cast<long long>(part.documents),
+                      static_cast<long long>(part.sequences), static_cast<long long>(part.tokens));
+  }
+  cli::finish_stdout();
+  console.note(cli::concat("would merge ", sums(parts)));
 }
 
 int merge(Options& options, cli::Invocation& call) {
@@ -269,43 +250,36 @@ int merge(Options& options, cli::Invocation& call) {
   const cli::Needed needed[] = {{!options.input.empty(), "--input DIR"},
                                 {!options.output_prefix.empty(), "--output-prefix PREFIX"}};
   cli::require_all(needed);
-  const std::vector<std::string> prefixes = find_inputs(options, call.console);
-  indexed::DType dtype = indexed::DType::int32;
-  const std::vector<Part> parts = survey(options, prefixes, dtype, call.console);
-  if (options.dry_run) {
-    for (const Part& part : parts) {
-      cli::print_format("%s\t%lld\t%lld\t%lld\n", cli::one_line(part.prefix).c_str(),
-                        static_cast<long long>(part.documents),
-                        static_cast<long long>(part.sequences),
-                        static_cast<long long>(part.tokens));
-    }
-    cli::finish_stdout();
-    call.console.note(cli::concat("would merge ", sums(parts)));
-    return 0;
-  }
+  dataset::refuse_nameless("--output-prefix", options.output_prefix);
+  Survey found = survey(options, find_inputs(options, call.console), call.console);
+  const std::vector<Part>& parts = found.parts;
   for (const Part& part : parts) {
-    for (const std::string_view end : {".idx", ".bin"})
+    for (const std::string_view end : {".idx", ".bin", ".manifest"})
       cli::refuse_input_as_output("--output-prefix", cli::concat(options.output_prefix, end),
                                   {cli::concat(part.prefix, end)});
   }
+  const auto existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse;
+  indexed::refuse_bad_targets(options.output_prefix, existing);
   cli::ProgressState progress{.item_noun = "dataset"};
   for (const Part& part : parts) progress.total += part.bin_bytes;
-  indexed::IndexedDatasetBuilder builder(
-      options.output_prefix,
-      {.dtype = dtype,
-       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse,
-       .multimodal = options.multimodal,
-       .manifest = !options.no_manifest,
-       .on_copied = [&](int64_t bytes) {
-         progress.done = bytes;
-         call.console.progress(progress);
-       }});
-  CommonProvenance provenance(options.mixed_tokenizers);
+  if (options.dry_run) {
+    dry_run(options, parts, call.console, progress);
+    return 0;
+  }
+  indexed::IndexedDatasetBuilder builder(options.output_prefix, {.dtype = found.dtype,
+                                                                 .existing = existing,
+                                                                 .multimodal = options.multimodal,
+                                                                 .manifest = !options.no_manifest,
+                                                                 .on_copied = [&](int64_t bytes) {
+                                                                   progress.done = bytes;
+                                                                   call.console.progress(progress);
+                                                                 }});
   for (const Part& part : parts) {
-    copy_part(options, part, builder, provenance);
+    copy_part(options, part, builder);
     ++progress.items;
   }
-  builder.finish(provenance.finish(call.command_line));
+  builder.finish(
+      found.provenance.finish(cli::concat("merge-datasets ", cli::version()), call.command_line));
   call.console.clear_progress();
   call.console.note(cli::concat("merged ", sums(parts)));
   return 0;

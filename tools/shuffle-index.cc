@@ -64,6 +64,7 @@ cli::Table<Options> flags() {
 int rewrite(const Options& options, cli::Invocation& call) {
   const std::vector<std::string>& words = options.samples.data_path;
   if (words.empty()) throw cli::UsageError("--data-path PREFIX is missing");
+  dataset::refuse_nameless("--rewrite", options.rewrite);
   dataset::RewriteOptions work{
       .output_prefix = options.rewrite,
       .sequences = options.level == "sequence",
@@ -83,7 +84,7 @@ int rewrite(const Options& options, cli::Invocation& call) {
     throw cli::UsageError(cli::concat("--data-path: ", error.what()));
   }
   for (const std::string& prefix : work.prefixes) {
-    for (const std::string_view end : {".idx", ".bin"})
+    for (const std::string_view end : {".idx", ".bin", ".manifest"})
       cli::refuse_input_as_output("--rewrite", cli::concat(options.rewrite, end),
                                   {cli::concat(prefix, end)});
   }
@@ -98,7 +99,8 @@ int rewrite(const Options& options, cli::Invocation& call) {
   return 0;
 }
 
-void report(const indexed::TrainingData& data, cli::Invocation& call) {
+void report(const indexed::TrainingData& data, const indexed::TrainingDataOptions& work,
+            cli::Invocation& call) {
   for (int64_t i = 0; i < 3; ++i) {
     const indexed::SplitData* split = data.split(i);
     if (split == nullptr) continue;
@@ -110,6 +112,11 @@ void report(const indexed::TrainingData& data, cli::Invocation& call) {
                           ", ", cli::counted(member.index.num_samples(), "sample"));
     }
     call.console.log(line);
+    if (split->num_samples() == 0 && work.num_samples[static_cast<size_t>(i)].value_or(1) > 0) {
+      call.console.note(cli::concat("the ", indexed::kSplitNames[static_cast<size_t>(i)],
+                                    " split has no sample: its sequences give none of ",
+                                    cli::counted(work.seq_length, "token")));
+    }
   }
 }
 
@@ -121,7 +128,7 @@ int shuffle(Options& options, cli::Invocation& call) {
   work.open.tokens = false;
   work.on_build = [&](const std::string& what) { call.console.log("builds " + what); };
   const indexed::TrainingData data = indexed::TrainingData::build(work);
-  report(data, call);
+  report(data, work, call);
   if (options.print_descriptions) {
     for (int64_t i = 0; i < 3; ++i) {
       const indexed::SplitData* split = data.split(i);

@@ -48,6 +48,87 @@ status merge-datasets --input in --output-prefix x --skip-incomplete
 cmp x.bin name.bin && echo equal
 rm in/lost.bin in/README x.*
 
+echo "== a link that leads nowhere is a part that is missing"
+mkdir links
+for part in 1 2; do for end in bin idx; do ln -s ../in/part_$part.$end links; done; done
+ln -s gone links/part_3.bin; ln -s gone links/part_3.idx; ln -s gone links/notes
+status merge-datasets --input links --output-prefix x
+status merge-datasets --input links --output-prefix x --skip-incomplete
+rm x.* links/part_3.bin; cp in/part_1.bin links/part_3.bin
+status merge-datasets -q --input links --output-prefix x
+rm links/part_3.*
+status merge-datasets -q --input links --output-prefix x
+merge-datasets -q in/part_1 in/part_2 --output-prefix y
+cmp x.bin y.bin && echo equal
+rm -r x.* y.* links
+
+echo "== a dataset whose index files lie in a folder of its name"
+shuffle-index -q --data-path in/part_2 --split 1 --seq-length 8 --samples 9,0,0 |
+  cut -d/ -f1-4 | uniq
+merge-datasets -q in/part_2 --output-prefix x
+cmp x.bin in/part_2.bin && echo equal
+rm -r x.* in/part_2/
+mkdir both; cp in/part_1.bin in/part_1.idx both
+make-dataset both 5 9 1
+status merge-datasets both --output-prefix x
+status merge-datasets both/ --output-prefix x
+status merge-datasets both.idx --output-prefix x
+status merge-datasets --force both.idx --output-prefix x
+merge-datasets -q --force --input both --output-prefix both
+cmp both.bin in/part_1.bin && echo "the folder, for its own output"
+rm -r both both.* x.*
+
+echo "== a prefix without a name, a prefix that looks like a file's name"
+mkdir d
+status merge-datasets in/part_1 --output-prefix d/
+ls -A d
+make-dataset a.idx 5 9 1
+status merge-datasets -q a.idx.bin --output-prefix x
+rm -r d a.* x.*
+
+echo "== a manifest that is not ours, a .bin whose .idx was lost"
+echo mine >x.manifest
+status merge-datasets in/part_1 in/part_2 --output-prefix x
+status merge-datasets in/part_1 in/part_2 --output-prefix x --no-manifest
+cat x.manifest; rm x.manifest
+ln -s in/part_1.manifest x.manifest
+status merge-datasets in/part_2 --output-prefix x
+status merge-datasets in/part_2 --output-prefix x --no-manifest
+status merge-datasets in/part_1 in/part_2 --output-prefix x --force
+inspect-dataset verify in/part_1
+rm x.manifest
+merge-datasets -q in/part_1 in/part_2 --output-prefix x
+rm x.idx
+status merge-datasets in/part_2 --output-prefix x
+rm x.*
+
+echo "== a dry run refuses what the merge refuses"
+dry() {
+  merge-datasets "$@" --dry-run >dry 2>&1; echo "status $?" >>dry
+  merge-datasets "$@" >real 2>&1; echo "status $?" >>real
+  diff dry real && cat dry
+}
+make-dataset other 5 9 1 tokenizer=another
+make-dataset stale 5 9 1; make-dataset kept 6 9 1; mv kept.bin stale.bin; mv kept.idx stale.idx
+make-dataset bad 50 40 4
+printf x | dd of=bad.bin bs=1 seek=100 conv=notrunc 2>/dev/null
+dry in/part_1 other --output-prefix x
+dry in/part_1 stale --output-prefix x
+dry in/part_1 bad --output-prefix x --verify
+dry in/part_1 in/part_2 --output-prefix in/part_1 --force
+dry in/part_1 --output-prefix none/x
+dry in/part_1 --output-prefix name
+echo mine >x.manifest
+dry in/part_1 --output-prefix x
+rm x.manifest; mkdir x.bin
+dry in/part_1 --output-prefix x --force
+rmdir x.bin; ln -s gone x.idx
+dry in/part_1 --output-prefix x --force
+status merge-datasets in/part_1 bad --output-prefix fine --verify --dry-run
+status merge-datasets in/part_1 --output-prefix fine --verify --dry-run
+rm x.idx other.* stale.* bad.* kept.* dry real
+ls x* fine* .x* .fine* 2>/dev/null
+
 echo "== dtypes, tokenizers, damage"
 make-dataset wide 5 9 1 int32
 status merge-datasets in/part_1 wide --output-prefix x

@@ -66,6 +66,23 @@ status shuffle-index --data-path none $run
 status shuffle-index --data-path a --seq-length 8 --samples 10,0,10 --split 969,30,0.001
 status shuffle-index --data-path a --train-data-path b $run
 status shuffle-index $run
+echo "== more samples than can be counted; none"
+for many in 9223372036854775807 1152921504606846975; do
+  status shuffle-index --data-path a --seq-length 8 --samples $many,0,0
+  status shuffle-index --data-path 0.3 a 0.7 b --seq-length 8 --samples $many,0,0
+  status shuffle-index --data-path a --seq-length 8 --train-iters $many --global-batch-size 9
+done
+make-dataset short 4 9 1
+status shuffle-index --data-path short --split 1 --seq-length 99 --samples all,0,0
+status shuffle-index --data-path short --split 3,0,1 --seq-length 9 --samples all,0,all \
+  $tokenizer | tail -n 3
+make-dataset void 4 0 1
+status shuffle-index --data-path void --split 1 --seq-length 8 --samples 9,0,0
+status shuffle-index --data-path 0.3 a 0.7 void --split 1 --seq-length 8 --samples 9,0,0
+ls -d short/cache/*/*train* void 2>/dev/null | wc -l
+make-dataset modes 4 9 1
+head -c "$(od -An -td8 -j18 -N8 modes.idx)" /dev/zero >>modes.idx
+status shuffle-index --data-path modes --seq-length 8 --samples 9,0,0
 
 echo "== --rewrite"
 shuffle-index -q --data-path a b --rewrite one
@@ -83,6 +100,14 @@ inspect-dataset sequences big
 status shuffle-index --data-path a --rewrite one
 status shuffle-index --data-path a --rewrite a
 status shuffle-index --data-path 0.5 a 0.5 b --rewrite x
+status shuffle-index --data-path a b --rewrite d/
+make-dataset other 5 9 1 tokenizer=another
+status shuffle-index --data-path a other --rewrite x
+make-dataset stale 5 9 1; make-dataset kept 6 9 1; mv kept.bin stale.bin; mv kept.idx stale.idx
+status shuffle-index --data-path a stale --rewrite x
+echo mine >x.manifest
+status shuffle-index --data-path a --rewrite x
+cat x.manifest; rm x.manifest
 (trap '' XFSZ; ulimit -f 8; status shuffle-index --data-path a b --rewrite full) 2>&1 | cat
 ls x.* full.* .full.* 2>/dev/null
 true

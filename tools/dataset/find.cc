@@ -8,6 +8,9 @@
 #include <filesystem>
 #include <map>
 
+#include "tools/cli/flags.h"
+#include "tools/cli/text.h"
+
 namespace dataset {
 namespace {
 
@@ -53,27 +56,31 @@ Folder look_into(const std::string& folder, const std::string& except, Order ord
   struct Pair {
     bool bin = false;
     bool idx = false;
+    bool dangling = false;
   };
   std::map<std::string, Pair> pairs;
   std::vector<std::string> others;
   Folder found;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (!entry.is_regular_file(ignored)) continue;
+    const bool leads_nowhere = entry.is_symlink(ignored) && !entry.exists(ignored);
+    if (!leads_nowhere && !entry.is_regular_file(ignored)) continue;
     const std::string path = entry.path().string();
     const std::string extension = entry.path().extension().string();
     const std::string prefix = (entry.path().parent_path() / entry.path().stem()).string();
-    if (fs::weakly_canonical(prefix, ignored) == fs::weakly_canonical(except, ignored)) continue;
-    if (extension == ".bin")
-      pairs[prefix].bin = true;
-    else if (extension == ".idx")
-      pairs[prefix].idx = true;
-    else if (extension == ".tmp" && entry.path().filename().string().starts_with('.'))
+    if (same_prefix(prefix, except)) continue;
+    if (extension == ".bin" || extension == ".idx") {
+      Pair& pair = pairs[prefix];
+      (leads_nowhere ? pair.dangling : extension == ".bin" ? pair.bin : pair.idx) = true;
+      if (leads_nowhere) found.dangling.push_back(path);
+    } else if (extension == ".tmp" && entry.path().filename().string().starts_with('.')) {
       found.unfinished.push_back(path);
-    else
+    } else {
       others.push_back(path);
+    }
   }
   for (const auto& [prefix, pair] : pairs) {
+    if (pair.dangling) continue;
     if (pair.bin && pair.idx)
       found.prefixes.push_back(prefix);
     else
@@ -88,15 +95,28 @@ Folder look_into(const std::string& folder, const std::string& except, Order ord
     return comes_before(a, b, order);
   };
   std::ranges::sort(found.prefixes, before);
+  std::ranges::sort(found.dangling, before);
   std::ranges::sort(found.strays, before);
   return found;
 }
 
 std::string prefix_of(std::string_view word) {
   for (const std::string_view ending : {".bin", ".idx", ".manifest"}) {
-    if (word.size() > ending.size() && word.ends_with(ending)) word.remove_suffix(ending.size());
+    if (word.size() > ending.size() && word.ends_with(ending))
+      return std::string(word.substr(0, word.size() - ending.size()));
   }
   return std::string(word);
+}
+
+bool same_prefix(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+void refuse_nameless(std::string_view flag, const std::string& prefix) {
+  if (prefix.ends_with('/'))
+    throw cli::UsageError(cli::concat(flag, " ", prefix, ": ends in a slash, expected a name: ",
+                                      "its files would be .bin and .idx"));
 }
 
 }  // namespace dataset

@@ -21,6 +21,7 @@ bool comes_before(std::string_view a, std::string_view b, Order order);
 struct Folder {
   std::vector<std::string> prefixes = {};    ///< with both files, in order
   std::vector<std::string> incomplete = {};  ///< paths of a .bin or .idx without its partner
+  std::vector<std::string> dangling = {};    ///< paths of a .bin or .idx that leads nowhere: a link
   std::vector<std::string> strays = {};      ///< paths of files with other names
   std::vector<std::string> unfinished = {};  ///< paths of temporaries
 };
@@ -31,5 +32,12 @@ Folder look_into(const std::string& folder, const std::string& except, Order ord
 
 /// A dataset's prefix from a prefix or the path of one of its files.
 std::string prefix_of(std::string_view word);
+
+/// Whether two prefixes are the same, links and relative paths resolved.
+bool same_prefix(const std::string& a, const std::string& b);
+
+/// Refuses a prefix that ends in a slash: its files would be `.bin` and `.idx`, which are hidden.
+/// Errors: UsageError naming `flag` and the prefix.
+void refuse_nameless(std::string_view flag, const std::string& prefix);
 
 }  // namespace dataset

@@ -16,6 +16,7 @@
 #include "libindexed/manifest.h"
 #include "libindexed/numpy_random.h"
 #include "tools/cli/text.h"
+#include "tools/dataset/common_provenance.h"
 
 namespace dataset {
 namespace {
@@ -271,31 +272,16 @@ class Rewriter {
 // What the inputs' manifests say about the documents, in input order; unit and seed define the
 // permutation.
 indexed::Provenance provenance_of(const RewriteOptions& options, const Units& units) {
-  indexed::Provenance common;
-  int64_t documents = 0;
+  CommonProvenance inputs;
   bool known = true;
   for (const IndexedDataset& data : units.datasets()) {
-    const std::optional<indexed::Manifest> manifest = indexed::read_manifest(data.prefix());
-    indexed::Provenance from = manifest ? manifest->provenance : indexed::Provenance();
-    if (documents == 0) common = from;
-    if (common.tokenizer_hash != from.tokenizer_hash)
-      common.tokenizer.clear(), common.tokenizer_hash.clear();
-    if (common.vocab_size != from.vocab_size) common.vocab_size = 0;
-    if (common.eod_token != from.eod_token) common.eod_token = -1;
-    if (documents == 0) common.sources.clear();
-    if (from.sources.empty() || !from.shuffle_unit.empty()) {
-      from.sources = {
-          {.path = data.prefix(), .first_document = 0, .num_documents = data.num_documents()}};
-    }
-    indexed::append_sources(common.sources, from.sources, documents);
-    documents += data.num_documents();
+    inputs.add(data.prefix(), read_own_manifest(data), data.num_documents());
     // Sequences can be traced only if each is a document.
     known = known && (!options.sequences || data.num_documents() == data.num_sequences());
   }
+  indexed::Provenance common = inputs.finish(options.tool, options.command_line);
   if (!known) common.sources.clear();
   common.configuration_hash.clear();
-  common.tool = options.tool;
-  common.command = {options.command_line};
   common.shuffle_unit = options.sequences ? "sequence" : "document";
   common.shuffle_seed = options.seed;
   return common;
@@ -306,6 +292,7 @@ indexed::Provenance provenance_of(const RewriteOptions& options, const Units& un
 RewriteCounts rewrite_shuffled(const RewriteOptions& options,
                                const std::function<void(int64_t, int64_t)>& progress) {
   const Units units(options);
+  const indexed::Provenance provenance = provenance_of(options, units);
   indexed::IndexedDatasetBuilder builder(options.output_prefix,
                                          {.dtype = units.dtype(), .existing = options.existing});
   int64_t passes = 0;
@@ -314,7 +301,7 @@ RewriteCounts rewrite_shuffled(const RewriteOptions& options,
   } else {
     passes = Rewriter<int64_t>(options, units, builder, progress).run();
   }
-  builder.finish(provenance_of(options, units));
+  builder.finish(provenance);
   return {units.size(), units.num_tokens(), units.num_tokens() * units.element_bytes(), passes};
 }
 

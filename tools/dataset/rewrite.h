@@ -37,8 +37,8 @@ struct RewriteCounts {
 };
 
 /// Writes the dataset. `progress` is called with the bytes done and the total.
-/// Errors: FormatError for inputs of different dtypes or damaged ones; std::system_error. Nothing
-/// is left on failure.
+/// Errors: FormatError for inputs of different dtypes or tokenizers, damaged ones, and a manifest
+/// that is another dataset's; std::system_error. Nothing is left on failure.
 RewriteCounts rewrite_shuffled(const RewriteOptions& options,
                                const std::function<void(int64_t, int64_t)>& progress);
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dataset. Manifests of several inputs, compared and joined; see common_provenance.h.
+#include "tools/dataset/common_provenance.h"
+
+#include <utility>
+#include <vector>
+
+#include "tools/cli/text.h"
+
+namespace dataset {
+
+std::optional<indexed::Manifest> read_own_manifest(const indexed::IndexedDataset& data) {
+  std::optional<indexed::Manifest> manifest = indexed::read_manifest(data.prefix());
+  if (manifest &&
+      (manifest->bin_bytes != data.bin_bytes() || manifest->num_sequences != data.num_sequences() ||
+       manifest->num_documents != data.num_documents())) {
+    throw indexed::FormatError(cli::concat(
+        data.prefix(), ".manifest: ", cli::with_commas(manifest->num_documents), " documents and ",
+        cli::with_commas(manifest->bin_bytes), " bytes of tokens, but the dataset has ",
+        cli::with_commas(data.num_documents()), " and ", cli::with_commas(data.bin_bytes()),
+        ": one of them is another dataset's"));
+  }
+  return manifest;
+}
+
+void CommonProvenance::add(const std::string& prefix,
+                           const std::optional<indexed::Manifest>& manifest, int64_t documents) {
+  indexed::Provenance from = manifest ? manifest->provenance : indexed::Provenance();
+  if (!from.tokenizer_hash.empty()) {
+    if (named_.empty()) {
+      named_ = prefix;
+      named_hash_ = from.tokenizer_hash;
+      named_tokenizer_ = from.tokenizer;
+    } else if (from.tokenizer_hash != named_hash_ && !mixed_tokenizers_) {
+      throw indexed::FormatError(
+          cli::concat(prefix, ".manifest: tokenizer ", cli::quote(from.tokenizer), " differs from ",
+                      cli::quote(named_tokenizer_), " of ", named_,
+                      ".manifest: merge-datasets --mixed-tokenizers merges them all the same"));
+    }
+  }
+  if (from.sources.empty() || !from.shuffle_unit.empty()) {
+    from.sources = {
+        {.path = prefix, .first_document = 0, .num_documents = documents, .first_line = 0}};
+  }
+  indexed::append_sources(common_.sources, from.sources, documents_);
+  documents_ += documents;
+  if (first_) {
+    std::vector<indexed::SourceRun> sources = std::move(common_.sources);
+    common_ = std::move(from);
+    common_.sources = std::move(sources);
+  } else {
+    const auto keep_equal = [](std::string& ours, const std::string& theirs) {
+      if (ours != theirs) ours.clear();
+    };
+    keep_equal(common_.tokenizer, from.tokenizer);
+    keep_equal(common_.tokenizer_hash, from.tokenizer_hash);
+    keep_equal(common_.configuration_hash, from.configuration_hash);
+    if (common_.vocab_size != from.vocab_size) common_.vocab_size = 0;
+    if (common_.eod_token != from.eod_token) common_.eod_token = -1;
+  }
+  first_ = false;
+}
+
+indexed::Provenance CommonProvenance::finish(const std::string& tool,
+                                             const std::string& command_line) {
+  common_.tool = tool;
+  common_.command = {command_line};
+  common_.shuffle_unit.clear();
+  common_.shuffle_seed = 0;
+  return std::move(common_);
+}
+
+}  // namespace dataset
