@@ -393,6 +393,7 @@ TEST(SampleIndex, RefusesARangeWithoutTokens) {
 }
 
 TEST(Npy, HeaderAndRefusals) {
+  EXPECT_THROW(IndexArray(IndexType::i4, int64_t{1} << 62), std::bad_alloc);
   ScratchFolder folder;
   IndexArray array(IndexType::i4, 9, 2);
   std::iota(array.fill<int32_t>().begin(), array.fill<int32_t>().end(), 0);
