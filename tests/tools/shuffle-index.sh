@@ -108,6 +108,9 @@ status shuffle-index --data-path a stale --rewrite x
 echo mine >x.manifest
 status shuffle-index --data-path a --rewrite x
 cat x.manifest; rm x.manifest
+ln -s a.manifest x.manifest
+status shuffle-index --data-path a b --rewrite x --force
+inspect-dataset a; rm x.manifest
 (trap '' XFSZ; ulimit -f 8; status shuffle-index --data-path a b --rewrite full) 2>&1 | cat
 ls x.* full.* .full.* 2>/dev/null
 true
