@@ -511,7 +511,10 @@ void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
 void IndexedDatasetBuilder::give_names() {
   const NamingSection section;
   // The manifest of an earlier dataset of this name would describe bytes that no longer exist.
-  if (manifest_ == nullptr && removes_manifest_) ::unlink(manifest_path(prefix_).c_str());
+  if (manifest_ == nullptr && removes_manifest_) {
+    refuse_bad_target(prefix_ + ".idx", options_.existing);  // by now it may be another process's
+    ::unlink(manifest_path(prefix_).c_str());
+  }
   OutputFile* const set[] = {manifest_.get(), &bin_, &idx_};
   commit_set(std::span(set).subspan(manifest_ == nullptr ? 1 : 0));
 }

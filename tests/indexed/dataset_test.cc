@@ -285,6 +285,12 @@ TEST(Builder, ReplacesOnlyItsOwnManifest) {
     EXPECT_EQ(exists("x.manifest"), with);
     for (const char* end : {"x.idx", "x.bin", "x.manifest"}) std::filesystem::remove(folder / end);
   }
+  // Another process was faster.
+  write_whole(folder / "x.manifest", manifest);
+  IndexedDatasetBuilder late(folder / "x", {.manifest = false});
+  write_whole(folder / "x.idx", "of the other");
+  EXPECT_THROW(late.finish(), std::system_error);
+  EXPECT_TRUE(exists("x.manifest"));
 }
 
 TEST(Reader, EveryDType) {
