@@ -226,14 +226,15 @@ TokenizerBeside::TokenizerBeside(const TokenizerFiles& tokenizer, std::string fo
     for (const TokenizerFile& file : *files) {
       const fs::path path = fs::path(unfinished_) / file.name;
       fs::create_directories(path.parent_path());
-      indexed::OutputFile out(path.string(), indexed::Existing::replace);
-      out.write(file.text);
-      out.commit();
-      names_.push_back(file.name);
+      files_.push_back(
+          std::make_unique<indexed::OutputFile>(path.string(), indexed::Existing::replace));
+      files_.back()->write(file.text);
+      files_.back()->sync();
     }
 }
 
 TokenizerBeside::~TokenizerBeside() {
+  files_.clear();
   std::error_code ignored;
   fs::remove_all(unfinished_, ignored);
 }
@@ -245,10 +246,13 @@ void TokenizerBeside::take_names() {
     for (const std::string& name : tokenizer_file_names(folder_)) fs::remove(folder / name);
     for (const char* name : {"config.json", "generation_config.json"}) fs::remove(folder / name);
   }
-  for (const std::string& name : names_) {
-    fs::create_directories((folder / name).parent_path());
-    fs::rename(fs::path(unfinished_) / name, folder / name);
+  for (const std::unique_ptr<indexed::OutputFile>& file : files_) {
+    file->commit();
+    const fs::path target = folder / fs::path(file->path()).lexically_relative(unfinished_);
+    fs::create_directories(target.parent_path());
+    fs::rename(file->path(), target);
   }
+  files_.clear();
 }
 
 std::string folder_beside_checkpoint(const std::string& path) {

@@ -7,11 +7,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "libtok/loaders.h"
+
+namespace indexed {
+class OutputFile;
+}
 
 namespace convert {
 
@@ -64,7 +69,8 @@ bool has_tokenizer(const std::string& folder);
 /// A tokenizer on its way into the folder beside a checkpoint that is not complete yet.
 class TokenizerBeside {
  public:
-  /// Writes both kinds of files into `.tokenizer.tmp` beside `folder`, which is unchanged.
+  /// Writes both kinds of files below `.tokenizer.tmp` beside `folder`, which is unchanged, as
+  /// temporary files, which go however this process ends.
   /// `replace`: take_names() may remove files. Errors: std::system_error; EEXIST, without
   /// `replace`, where `folder` is a link, since what it leads to may be another model's.
   TokenizerBeside(const TokenizerFiles& tokenizer, std::string folder, bool replace);
@@ -79,7 +85,7 @@ class TokenizerBeside {
   void take_names();
 
  private:
-  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<indexed::OutputFile>> files_;
   std::string folder_, unfinished_;
   bool replace_;
 };

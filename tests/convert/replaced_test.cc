@@ -136,6 +136,7 @@ TEST_P(ReplacedTest, ANumberThatIsNotFiniteIsRefusedAndTheOldOneIsWhole) {
     EXPECT_EQ(error_of<indexed::FormatError>([&] { GetParam()(damaged, "new", root()); }),
               "model.safetensors: model.norm.weight: has numbers that are not finite in F32");
     EXPECT_EQ(found(), "old");
+    EXPECT_FALSE(fs::exists(root() + "/.tokenizer.tmp"));
   }
 }
 

@@ -15,7 +15,7 @@ cp -r run/iter_0000000 run/iter_0000007
 text --load run --prompt it >text; cmp checkpoint text
 text --load run --prompt it --ckpt-step 7 >text; cmp checkpoint text
 megatron-to-hf --quiet --input run --output back; cmp hf/model.safetensors back/model.safetensors
-cmp hf/config.json back/config.json
+cmp hf/config.json back/config.json; cmp hf/tokenizer.json back/tokenizer.json
 try text --load run --prompt it --ckpt-step 8
 try megatron-to-hf --input run --output back --force --iteration 8
 echo "- a step of an export"
@@ -29,10 +29,10 @@ try text --load small --vocab-file hf/vocab.json --merge-file hf/merges.txt \
 
 echo "- numbers that are none"
 cp -r hf nan
-# NaN in the file's last 64 bytes, and a score that they reach.
-for _ in $(seq 16); do printf '\377\377\377\177'; done >bytes
+# NaN in the file's last 32 bytes, a final norm's, which every score reads.
+for _ in $(seq 8); do printf '\377\377\377\177'; done >bytes
 dd if=bytes of=nan/model.safetensors conv=notrunc bs=1 status=none \
-  seek=$(($(stat -c %s hf/model.safetensors) - 64))
+  seek=$(($(stat -c %s hf/model.safetensors) - 32))
 try text --load nan --prompt it --no-prompt
 for to in trainer megatron; do
   try hf-to-megatron --input nan --output start-$to --to $to
