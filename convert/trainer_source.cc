@@ -13,6 +13,7 @@
 #include "convert/megatron_target.h"
 #include "libindexed/format.h"
 #include "libindexed/manifest.h"
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "libindexed/workers.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -205,6 +206,7 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
   if (fs::exists(tracker) && !target.replace)
     throw std::system_error(EEXIST, std::generic_category(),
                             tracker + ": not replaced without --force");
+  indexed::check_mapped_files();  // before there is a file in the root
   const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
   std::optional<TokenizerBeside> beside;
   std::optional<indexed::NamingSection> naming;
