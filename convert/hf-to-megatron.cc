@@ -89,7 +89,7 @@ int run(Options& options, cli::Invocation& call) {
   refuse_overwriting(options.to == "megatron"
                          ? overwritten_by_megatron(options.output)
                          : overwritten_by_start(options.output, model.iteration),
-                     model_inputs(options.input));
+                     model_inputs(options.input, true));
   const TokenizerFiles tokenizer =
       tokenizer_from_folder(options.input, model.spec.max_position_embeddings);
   if (options.to == "megatron") {

@@ -38,6 +38,9 @@ constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
 
+// A folder of a tokenizer's files.
+constexpr const char* kTemplates = "additional_chat_templates";
+
 // Marks a folder that is being written, so that a later run recognises the files of a killed one.
 constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
 
@@ -246,7 +249,8 @@ std::vector<std::string> found_files(const std::string& folder,
 
 // Makes room for the files `names`. Without target.replace no file is replaced, except those of a
 // killed run. Otherwise the old config.json is removed first, then weights and tokenizer files that
-// this run will not write, because they would be read along with the new ones.
+// this run will not write, because they would be read along with the new ones; and links, because
+// what they lead to may be another model's, as in the hub's cache.
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);
@@ -260,8 +264,10 @@ void prepare_folder(const HfTarget& target, const std::set<std::string>& names) 
   const std::vector<std::string> found = found_files(target.folder, names);
   if (!ours && !found.empty()) refuse(folder / found.front());
   fs::remove(folder / "config.json");
+  for (const char* name : {kTemplates, kUnfinished})
+    if (ours && fs::is_symlink(folder / name)) fs::remove(folder / name);
   for (const std::string& name : found)
-    if (!names.contains(name)) fs::remove(folder / name);
+    if (!names.contains(name) || fs::is_symlink(folder / name)) fs::remove(folder / name);
 }
 
 std::string read_text(const std::string& path) {

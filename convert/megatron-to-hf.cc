@@ -3,8 +3,10 @@
 // into a folder that transformers loads (or, with --to megatron, one model_optim_rng.pt). Here: the
 // flags and the order of steps; the rest of convert/ reads and writes the formats.
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "convert/hf_folder.h"
 #include "convert/megatron_source.h"
@@ -18,6 +20,8 @@
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/named_tokenizer.h"
 
 namespace convert {
 namespace {
@@ -185,10 +189,16 @@ const cli::Table<Options> kFlags = {
        .field = cli::integer(&Options::divisible_by, 1, 1 << 20)}}},
 };
 
+// Whether --input is a folder for transformers. An export in a folder of checkpoints is not.
+bool is_hf_input(const Options& options) {
+  return !options.iteration && fs::exists(options.input + "/config.json") &&
+         !is_trainer_checkpoint(options.input, std::nullopt);
+}
+
 CanonicalModel read_source(const Options& options) {
   if (is_trainer_checkpoint(options.input, options.iteration))
     return read_trainer_checkpoint(options.input, options.iteration, options.dtype == "fp32");
-  if (fs::exists(options.input + "/config.json")) return read_hf_folder(options.input);
+  if (is_hf_input(options)) return read_hf_folder(options.input);
   SourceOptions source;
   source.iteration = options.iteration;
   source.num_attention_heads = options.num_attention_heads;
@@ -220,6 +230,16 @@ TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
                      : tokenizer_from_vocab(hints.vocab_file, hints.merge_file, length);
 }
 
+// Prefers the tokenizer that lies in the checkpoint's own root, where it is needed at all.
+void take_own_tokenizer(const Options& options, CanonicalModel& model) {
+  if (!options.tokenizer.empty() || !options.vocab_file.empty() || is_hf_input(options)) return;
+  TokenizerHints& named = model.tokenizer;
+  std::string note =
+      trainer::take_own_tokenizer(folder_beside_checkpoint(options.input),
+                                  {&named.vocab_file, &named.merge_file, &named.name_or_path});
+  if (!note.empty()) model.notes.push_back(std::move(note));
+}
+
 // The command line's tokenizer, else the one that the checkpoint names, else the one that a
 // conversion left beside it. If the second is a bare vocabulary, the third's ids are used.
 TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& model) {
@@ -227,8 +247,7 @@ TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& mode
   if (!options.tokenizer.empty()) return tokenizer_from_folder(options.tokenizer, length);
   if (!options.vocab_file.empty())
     return tokenizer_from_vocab(options.vocab_file, options.merge_file, length);
-  if (fs::exists(options.input + "/config.json"))
-    return tokenizer_from_folder(options.input, length);
+  if (is_hf_input(options)) return tokenizer_from_folder(options.input, length);
   TokenizerFiles named = named_tokenizer(model.tokenizer, length);
   const std::string folder = folder_beside_checkpoint(options.input);
   if (folder.empty() || !named.model_files.empty()) return named;
@@ -258,6 +277,10 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
         options.input + ": a vocabulary of " + std::to_string(size) + ", but the embedding has " +
         std::to_string(rows) + " rows" +
         (tokenizer.vocab_size == size ? ": " + tokenizer.place + " belongs to another model" : ""));
+  const int64_t known = model.spec.vocab_size > 0 ? model.spec.vocab_size : rows;
+  if (options.vocab_size && size < std::min(tokenizer.vocab_size, known))
+    return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
+                " tokens, but --vocab-size is " + std::to_string(size));
   // A model's own folder may list more tokens than its embedding has, like its source.
   if (tokenizer.vocab_size > size && (tokenizer.model_files.empty() || !options.tokenizer.empty()))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
@@ -285,7 +308,11 @@ std::string text_to_verify(const std::string& text) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-void check_usage(const Options& options) {
+void check_usage(const Options& options, const cli::Parsed& parsed) {
+  for (const auto& [flag, value] :
+       {std::pair("verify", &options.verify), std::pair("report", &options.report)})
+    if (parsed.given.contains(flag) && value->empty())
+      throw UsageError(cli::concat("--", flag, " is empty"));
   if (options.vocab_file.empty() != options.merge_file.empty())
     throw UsageError("--vocab-file and --merge-file go together");
   if (!options.vocab_file.empty() && !options.tokenizer.empty())
@@ -310,9 +337,24 @@ std::string safetensors_dtype(const std::string& name) {
   return name == "fp32" ? "F32" : name == "fp16" ? "F16" : name == "bf16" ? "BF16" : "";
 }
 
+// Refuses, before any work, a report that could not be written after it.
+void check_report(const Options& options) {
+  const fs::path path(options.report);
+  if (path.empty()) return;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const std::string name = path.filename().string();
+  const bool beside = trainer::same_folder(folder.string(), options.output);
+  if (beside && (name == "config.json" || name == "generation_config.json" || is_model_file(name)))
+    throw UsageError(cli::concat("--report ", options.report, ": a file of the model in --output"));
+  indexed::refuse_bad_target(
+      options.report, options.force ? indexed::Existing::replace : indexed::Existing::refuse);
+  if (!beside && !fs::is_directory(folder))
+    throw std::system_error(ENOENT, std::generic_category(), options.report);
+}
+
 // Refuses outputs that are read: a model in place of itself, a report in place of the text.
 void refuse_inputs(const Options& options, const CanonicalModel& model) {
-  std::vector<std::string> inputs = model_inputs(options.input);
+  std::vector<std::string> inputs = model_inputs(options.input, is_hf_input(options));
   const TokenizerHints& named = model.tokenizer;
   for (const std::string& path : {options.tokenizer, options.vocab_file, options.merge_file,
                                   named.name_or_path, named.vocab_file, named.merge_file})
@@ -328,10 +370,12 @@ void refuse_inputs(const Options& options, const CanonicalModel& model) {
 }
 
 int run(Options& options, cli::Invocation& call) {
-  check_usage(options);
+  check_usage(options, call.parsed);
   cli::Console& console = call.console;
   CanonicalModel model = read_source(options);
+  take_own_tokenizer(options, model);
   refuse_inputs(options, model);
+  check_report(options);
   const TokenizerFiles tokenizer = find_tokenizer(options, model);
   const int64_t padded = model.spec.padded_vocab_size;
   trim_vocabulary(model, real_vocab_size(options, model, tokenizer));

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <system_error>
 
@@ -224,11 +225,16 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
   if (!target.replace && fs::exists(file))  // before anything beside it is replaced
     throw std::system_error(EEXIST, std::generic_category(),
                             file + ": not replaced without --force");
+  const fs::path tracker_path = root / "latest_checkpointed_iteration.txt";
   std::string tokenizer_folder;
+  std::optional<TokenizerBeside> beside;
   if (!one_file) {
     const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
-    write_beside_checkpoint(tokenizer, folder, target.replace);
+    fs::create_directories(fs::path(file).parent_path());
+    beside.emplace(tokenizer, folder, target.replace);
     if (!tokenizer.files.empty()) tokenizer_folder = folder;
+    // What a link leads to may be another model's.
+    if (fs::is_symlink(file)) fs::remove(file);
   }
   PickleBuilder out;
   out.begin_dict().text("args");
@@ -250,10 +256,17 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
     add_legacy(out, tensors);
   }
   out.end_dict();
-  if (!one_file) fs::create_directories(fs::path(file).parent_path());
-  write_torch_file(file, std::move(out), existing, target.progress);
+  // Between the old weights and the new tracker there is none, so that nothing of the two models is
+  // read together.
+  std::optional<indexed::NamingSection> naming;
+  write_torch_file(file, std::move(out), existing, target.progress, [&] {
+    if (one_file) return;
+    naming.emplace();
+    fs::remove(tracker_path);
+    beside->take_names();
+  });
   if (one_file) return;
-  indexed::OutputFile tracker((root / "latest_checkpointed_iteration.txt").string(), existing);
+  indexed::OutputFile tracker(tracker_path.string(), existing);
   tracker.write("release");
   tracker.commit();
 }

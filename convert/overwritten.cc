@@ -37,9 +37,9 @@ std::vector<std::string> beside(const std::string& root) {
 
 }  // namespace
 
-std::vector<std::string> model_inputs(const std::string& path) {
+std::vector<std::string> model_inputs(const std::string& path, bool hf_folder) {
   std::vector<std::string> files = {path};
-  if (fs::exists(path + "/config.json"))
+  if (hf_folder)
     add_files<fs::directory_iterator>(path, files);
   else
     add_files<fs::recursive_directory_iterator>(path, files);

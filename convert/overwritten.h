@@ -10,8 +10,8 @@
 namespace convert {
 
 /// The files of a model or checkpoint: `path` itself, or the files of that folder; those of its
-/// folders, too, unless it is a folder for transformers (with config.json).
-std::vector<std::string> model_inputs(const std::string& path);
+/// folders, too, unless it is read as a folder for transformers.
+std::vector<std::string> model_inputs(const std::string& path, bool hf_folder);
 
 /// Existing files that write_hf_folder(), write_megatron() and write_start() replace or remove.
 /// `path` is that of their target; `iteration` the model's.

@@ -466,6 +466,11 @@ TensorSource add_one(const TensorSource& source) {
   return of_store(std::move(result), std::move(store));
 }
 
+void refuse_not_finite(const TensorSource& source, std::span<const std::byte> bytes) {
+  if (count_not_finite(source.dtype, bytes) > 0)
+    fail(source, "has numbers that are not finite in " + source.dtype);
+}
+
 TensorSource zeros(const std::string& dtype, std::vector<int64_t> shape) {
   TensorSource result{dtype, std::move(shape), {}, "zeros"};
   Store store;

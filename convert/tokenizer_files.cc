@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <unordered_set>
+#include <utility>
 
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
@@ -212,22 +214,45 @@ bool has_tokenizer(const std::string& folder) {
          there("tokenizer.model") || there("tekken.json") || there("config.json");
 }
 
-void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder,
-                             bool replace) {
-  if (replace && fs::is_directory(folder)) {
-    for (const std::string& name : tokenizer_file_names(folder))
-      fs::remove(fs::path(folder) / name);
-    for (const char* name : {"config.json", "generation_config.json"})
-      fs::remove(fs::path(folder) / name);
-  }
+TokenizerBeside::TokenizerBeside(const TokenizerFiles& tokenizer, std::string folder, bool replace)
+    : folder_(std::move(folder)),
+      unfinished_((fs::path(folder_).parent_path() / ".tokenizer.tmp").string()),
+      replace_(replace) {
+  if (!replace_ && fs::is_symlink(folder_))
+    throw std::system_error(EEXIST, std::generic_category(),
+                            folder_ + ": a link, not replaced without --force");
+  fs::remove_all(unfinished_);
   for (const std::vector<TokenizerFile>* files : {&tokenizer.files, &tokenizer.model_files})
     for (const TokenizerFile& file : *files) {
-      const fs::path path = fs::path(folder) / file.name;
+      const fs::path path = fs::path(unfinished_) / file.name;
       fs::create_directories(path.parent_path());
-      indexed::OutputFile out(path.string(), indexed::Existing::replace);
-      out.write(file.text);
-      out.commit();
+      files_.push_back(
+          std::make_unique<indexed::OutputFile>(path.string(), indexed::Existing::replace));
+      files_.back()->write(file.text);
+      files_.back()->sync();
     }
+}
+
+TokenizerBeside::~TokenizerBeside() {
+  files_.clear();
+  std::error_code ignored;
+  fs::remove_all(unfinished_, ignored);
+}
+
+void TokenizerBeside::take_names() {
+  const fs::path folder(folder_);
+  if (fs::is_symlink(folder)) fs::remove(folder);
+  if (replace_ && fs::is_directory(folder)) {
+    for (const std::string& name : tokenizer_file_names(folder_)) fs::remove(folder / name);
+    for (const char* name : {"config.json", "generation_config.json"}) fs::remove(folder / name);
+  }
+  for (const std::unique_ptr<indexed::OutputFile>& file : files_) {
+    file->commit();
+    const fs::path target = folder / fs::path(file->path()).lexically_relative(unfinished_);
+    fs::create_directories(target.parent_path());
+    fs::rename(file->path(), target);
+  }
+  files_.clear();
 }
 
 std::string folder_beside_checkpoint(const std::string& path) {

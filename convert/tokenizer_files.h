@@ -7,11 +7,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "libtok/loaders.h"
+
+namespace indexed {
+class OutputFile;
+}
 
 namespace convert {
 
@@ -61,11 +66,29 @@ TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_leng
 /// Whether tokenizer_from_folder accepts `folder`.
 bool has_tokenizer(const std::string& folder);
 
-/// Writes both kinds of files into `folder`, creating it. `replace`: existing files of that kind
-/// are removed first, so that none of another model is left.
-/// Errors: std::system_error.
-void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder,
-                             bool replace);
+/// A tokenizer on its way into the folder beside a checkpoint that is not complete yet.
+class TokenizerBeside {
+ public:
+  /// Writes both kinds of files below `.tokenizer.tmp` beside `folder`, which is unchanged, as
+  /// temporary files, which go however this process ends.
+  /// `replace`: take_names() may remove files. Errors: std::system_error; EEXIST, without
+  /// `replace`, where `folder` is a link, since what it leads to may be another model's.
+  TokenizerBeside(const TokenizerFiles& tokenizer, std::string folder, bool replace);
+  /// Removes what has no name in the folder yet.
+  ~TokenizerBeside();
+  TokenizerBeside(const TokenizerBeside&) = delete;
+  TokenizerBeside& operator=(const TokenizerBeside&) = delete;
+
+  /// Moves the files into the folder, creating it. With `replace` a link in its place, and existing
+  /// files of both kinds are removed first, so that none of another model is left.
+  /// Errors: std::system_error; then some files may be of one tokenizer and some of the other.
+  void take_names();
+
+ private:
+  std::vector<std::unique_ptr<indexed::OutputFile>> files_;
+  std::string folder_, unfinished_;
+  bool replace_;
+};
 
 /// The folder "tokenizer" that a conversion left in the root of a checkpoint; `path` is the root or
 /// any part of it. Empty where there is none.

@@ -183,6 +183,7 @@ void write_storages(ZipWriter& zip, size_t first, const std::vector<TensorSource
   }
   std::mutex mutex;  // of done, and of who is told
   for_each_block(tensors, [&](const TensorBlock& block) {
+    refuse_not_finite(tensors[block.tensor], block.bytes);
     sums[block.tensor][static_cast<size_t>(block.at / kBlockBytes)] = crc32(0, block.bytes);
     zip.write(first + block.tensor, block.at, block.bytes);
     const std::lock_guard<std::mutex> lock(mutex);
@@ -314,7 +315,8 @@ std::string PickleBuilder::finish() && {
 }
 
 void write_torch_file(const std::string& path, PickleBuilder builder, indexed::Existing existing,
-                      const std::function<void(int64_t done, int64_t total)>& progress) {
+                      const std::function<void(int64_t done, int64_t total)>& progress,
+                      const std::function<void()>& before_naming) {
   indexed::OutputFile out(path, existing);
   ZipWriter zip(out);
   const std::vector<TensorSource> tensors = builder.tensors();
@@ -326,6 +328,8 @@ void write_torch_file(const std::string& path, PickleBuilder builder, indexed::E
   write_storages(zip, kFirst, tensors, progress);
   zip.add("archive/version", "3\n");
   zip.finish();
+  out.sync();
+  if (before_naming) before_naming();
   out.commit();
 }
 

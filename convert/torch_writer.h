@@ -54,9 +54,12 @@ class PickleBuilder {
 
 /// Writes `builder`'s object as the file `path`. Blocks of tensors are written on
 /// all processors; `progress` is called on any of them, one at a time.
+/// `before_naming` is called when everything is written, before the file gets its name.
 /// Errors: std::system_error (EEXIST unless `existing` is replace); those of the tensors' sources;
-/// indexed::FormatError for a dtype without a storage class in torch.
+/// indexed::FormatError for a dtype without a storage class in torch, or a number that is not
+/// finite.
 void write_torch_file(const std::string& path, PickleBuilder builder, indexed::Existing existing,
-                      const std::function<void(int64_t done, int64_t total)>& progress = {});
+                      const std::function<void(int64_t done, int64_t total)>& progress = {},
+                      const std::function<void()>& before_naming = {});
 
 }  // namespace convert

@@ -6,11 +6,14 @@
 #include <charconv>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <system_error>
 
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
 #include "libindexed/format.h"
 #include "libindexed/manifest.h"
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "libindexed/workers.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -141,8 +144,7 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
   return model;
 }
 
-void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
-                              int64_t divisible_by) {
+static void save(const CanonicalModel& model, trainer::CheckpointRoot& root, int64_t divisible_by) {
   CanonicalModel padded = model;
   pad_vocabulary(padded, divisible_by);
   const std::vector<std::pair<std::string, TensorSource>> core = core_tensors(padded);
@@ -156,7 +158,9 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
                       {},
                       [from = &source](int64_t at, int64_t size) {
                         thread_local Scratch scratch;
-                        return from->block(at, size, scratch);
+                        const std::span<const std::byte> bytes = from->block(at, size, scratch);
+                        refuse_not_finite(*from, bytes);
+                        return bytes;
                       },
                       [from = &source] { from->release(); }});
   }
@@ -174,8 +178,25 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   name_file("merge-file", model.tokenizer.merge_file);
   name_file("tokenizer-model", model.tokenizer.name_or_path);
   meta.state.iteration = model.iteration;
-  trainer::CheckpointRoot(path, {.threads = indexed::copying_threads()})
-      .save(std::move(meta), shards, 0);
+  root.save(std::move(meta), shards, 0);
+}
+
+void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
+                              int64_t divisible_by) {
+  trainer::CheckpointRoot root(path, {.threads = indexed::copying_threads()});
+  save(model, root, divisible_by);
+}
+
+// Takes the old checkpoint's names away: from here to the new tracker there is none in the root.
+// Returns its name then, under which the next save would remove it.
+static std::filesystem::path set_aside(const std::string& root, int64_t iteration) {
+  namespace fs = std::filesystem;
+  fs::remove(root + "/latest_checkpointed_iteration.txt");
+  const fs::path folder = trainer::iteration_folder(root, iteration);
+  const fs::path aside = fs::path(root) / ("." + folder.filename().string() + ".old.tmp");
+  // One that is not the trainer's is set aside by save().
+  if (fs::exists(folder / "meta.json")) fs::rename(folder, aside);
+  return aside;
 }
 
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
@@ -185,19 +206,36 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
   if (fs::exists(tracker) && !target.replace)
     throw std::system_error(EEXIST, std::generic_category(),
                             tracker + ": not replaced without --force");
+  indexed::check_mapped_files();  // before there is a file in the root
   const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
-  write_beside_checkpoint(tokenizer, folder.string(), target.replace);
+  std::optional<TokenizerBeside> beside;
+  std::optional<indexed::NamingSection> naming;
+  fs::path old;
+  const auto before_naming = [&] {
+    naming.emplace();
+    old = set_aside(target.path, model.iteration);
+    beside->take_names();
+  };
+  trainer::CheckpointRoot root(
+      target.path, {.threads = indexed::copying_threads(), .before_naming = before_naming});
+  beside.emplace(tokenizer, folder.string(), target.replace);
+  const auto there = [&](const char* name) {
+    return std::any_of(tokenizer.files.begin(), tokenizer.files.end(),
+                       [&](const TokenizerFile& file) { return file.name == name; });
+  };
   model.tokenizer = {};
   if (tokenizer.copied && !tokenizer.files.empty())
     model.tokenizer = {.type = "HuggingFaceTokenizer", .name_or_path = folder.string()};
   else if (!tokenizer.files.empty())
     model.tokenizer = {.name_or_path = folder.string()};
-  if (!tokenizer.copied && fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))
+  if (!tokenizer.copied && there("vocab.json") && there("merges.txt"))
     model.tokenizer = {"GPT2BPETokenizer", (folder / "vocab.json").string(),
                        (folder / "merges.txt").string(), folder.string()};
   if (!target.dtype.empty())
     for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
-  write_trainer_checkpoint(model, target.path, target.divisible_by);
+  save(model, root, target.divisible_by);
+  std::error_code ignored;  // the next save removes what is left
+  fs::remove_all(old, ignored);
 }
 
 }  // namespace convert

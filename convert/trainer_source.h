@@ -24,7 +24,8 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
 
 /// Writes the model as a checkpoint of the root folder `path`, without optimizer state, its
 /// vocabulary padded to a multiple of `divisible_by`; model.tokenizer's files are named in it.
-/// Errors: std::system_error; std::runtime_error when another process writes there.
+/// Errors: std::system_error; std::runtime_error when another process writes there;
+/// indexed::FormatError for a weight that is not finite.
 void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
                               int64_t divisible_by);
 
@@ -37,8 +38,9 @@ struct TrainerTarget {
 };
 
 /// write_trainer_checkpoint, with the tokenizer's files beside it in path/tokenizer, where the
-/// training command and an export find them. Errors: the same; std::system_error EEXIST if there is
-/// a checkpoint.
+/// training command and an export find them. They get their names with the checkpoint, when all
+/// weights are written: before, an existing checkpoint and its tokenizer are unchanged; in between
+/// there is none. Errors: the same; std::system_error EEXIST if there is a checkpoint.
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target);
 

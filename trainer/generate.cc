@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/fields.h"
@@ -144,19 +145,24 @@ cli::Table<GenerateOptions> flags() {
          .field = integer(&O::seed, 0)}}}};
 }
 
-std::string read_prompt(const GenerateOptions& options) {
-  if (!options.prompt_file.empty()) {
-    if (!options.prompt.empty()) throw UsageError("--prompt and --prompt-file exclude each other");
+// An empty --prompt is one, too.
+std::string read_prompt(const GenerateOptions& options, const cli::Parsed& parsed) {
+  const bool given = parsed.given.contains("prompt");
+  if (parsed.given.contains("prompt-file")) {
+    if (given) throw UsageError("--prompt and --prompt-file exclude each other");
+    if (options.prompt_file.empty()) throw UsageError("--prompt-file is empty");
     return read_text_file(options.prompt_file);
   }
-  if (!options.prompt.empty()) return options.prompt;
+  if (given) return options.prompt;
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 
-TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderModel& model) {
+TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderModel& model,
+                               cli::Console& console) {
   if (!options.vocab_file.empty() || !options.tokenizer_model.empty()) {
     return {options.vocab_file, options.merge_file, options.tokenizer_model};
   }
+  if (!model.tokenizer_note.empty()) console.note(model.tokenizer_note);
   return model.tokenizer;
 }
 
@@ -192,6 +198,7 @@ void write_sample(const GenerateOptions& options, const tok::Tokenizer& tokenize
   decoder.reset();
   std::vector<float> scores = decoder.append(prompt);
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
+    check_scores(scores, options.load);
     const int32_t next = choose_token(scores, sampling, random);
     if (next == eod && !options.ignore_eod) break;
     put(std::string(tokenizer.token_bytes(next)));
@@ -201,13 +208,19 @@ void write_sample(const GenerateOptions& options, const tok::Tokenizer& tokenize
 }
 
 int generate(GenerateOptions& options, cli::Invocation& call) {
-  const std::string text = read_prompt(options);
+  const std::string text = read_prompt(options, call.parsed);
   const DecoderModel model = open_decoder_model(options.load, options.ckpt_step);
   for (const std::string& note : model.notes) call.console.note(note);
-  const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(tokenizer_files(options, model));
+  const std::optional<tok::Tokenizer> tokenizer =
+      load_tokenizer(tokenizer_files(options, model, call.console));
   if (!tokenizer)
     throw UsageError(concat(options.load, " names no tokenizer: --vocab-file is missing"));
   const std::vector<int32_t> prompt = prompt_ids(*tokenizer, options, text);
+  for (const int32_t id : prompt)
+    if (id >= model.spec.vocab_size)
+      throw indexed::FormatError(concat(options.load, ": a vocabulary of ", model.spec.vocab_size,
+                                        ", but the prompt has token ", id,
+                                        ": the tokenizer is another model's"));
   if (options.include_special_tokens && !tokenizer->source().template_note.empty())
     call.console.note(tokenizer->source().template_note);
   const int64_t length = static_cast<int64_t>(prompt.size()) + options.max_new_tokens;

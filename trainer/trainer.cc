@@ -90,7 +90,8 @@ void complete_config(TrainConfig& config, Given& given, cli::Console& console,
                      const Cluster& cluster) {
   take_deepspeed(config, given, console);
   refuse_foreign(config);
-  take_checkpoint_args(config, given);
+  if (const std::string note = take_checkpoint_args(config, given); !note.empty())
+    console.note(note);
   choose_layout(config, given, cluster, console);
   for (const std::string& note : derive_and_check(config, given, cluster.world_size))
     console.note(note);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 
 #include "convert/families/families.h"
@@ -29,9 +30,20 @@ int64_t whole_number(std::string_view key, const json& value) {
   return value.get<int64_t>();
 }
 
-float real_number(std::string_view key, const json& value) {
+// The numbers that a field may have are those of its flag in training.
+float real_number(std::string_view key, const json& value, float ModelSpec::*member = nullptr) {
   if (!value.is_number()) refuse(key, value, ", expected a number");
-  return value.get<float>();
+  const float number = value.get<float>();
+  const bool share = member == &ModelSpec::norm_epsilon || member == &ModelSpec::rotary_percent ||
+                     member == &ModelSpec::hidden_dropout ||
+                     member == &ModelSpec::attention_dropout;
+  if (share && !(number >= 0 && number <= 1)) refuse(key, value, ", expected a number from 0 to 1");
+  if (member == &ModelSpec::init_method_std && !(number >= 0))
+    refuse(key, value, ", expected a number from 0 up");
+  if (member == &ModelSpec::rotary_base && !(number >= 1))
+    refuse(key, value, ", expected a number from 1 up");
+  if (!std::isfinite(number)) refuse(key, value, ", which is no fp32 number");
+  return number;
 }
 
 constexpr std::string_view kGate = "silu";
@@ -50,7 +62,9 @@ struct FieldReader {
   bool inverted;
 
   void operator()(int64_t ModelSpec::*member) const { spec.*member = whole_number(key, value); }
-  void operator()(float ModelSpec::*member) const { spec.*member = real_number(key, value); }
+  void operator()(float ModelSpec::*member) const {
+    spec.*member = real_number(key, value, member);
+  }
   void operator()(bool ModelSpec::*member) const {
     if (!value.is_boolean()) refuse(key, value, ", expected true or false");
     spec.*member = value.get<bool>() != inverted;
@@ -179,16 +193,18 @@ bool same_activation(const std::string& a, const std::string& b) noexcept {
 }
 
 void read_rope(const json& config, ModelSpec& spec) {
-  const auto number = [](const json& from, const char* key, float otherwise) {
+  const auto number = [](const json& from, const char* key, float otherwise,
+                         float ModelSpec::*member = nullptr) {
     const auto found = from.find(key);
-    return found == from.end() || found->is_null() ? otherwise : real_number(key, *found);
+    return found == from.end() || found->is_null() ? otherwise : real_number(key, *found, member);
   };
-  spec.rotary_base = number(config, "rope_theta", spec.rotary_base);
+  spec.rotary_base = number(config, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto rope = config.find(key);
     if (rope == config.end() || !rope->is_object()) continue;
-    spec.rotary_base = number(*rope, "rope_theta", spec.rotary_base);
-    spec.rotary_percent = number(*rope, "partial_rotary_factor", spec.rotary_percent);
+    spec.rotary_base = number(*rope, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
+    spec.rotary_percent =
+        number(*rope, "partial_rotary_factor", spec.rotary_percent, &ModelSpec::rotary_percent);
     const std::string type = rope->value("rope_type", rope->value("type", "default"));
     if (type == "linear") {
       spec.rotary_interpolation = number(*rope, "factor", 1);

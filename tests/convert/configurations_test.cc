@@ -131,6 +131,21 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(with("gpt_neox", "rope_parameters", {{"partial_rotary_factor", 0.2}}),
               HasSubstr("rotary_percent 0.2 of kv_channels 8 is 1: expected an even number"));
   EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
+  // Numbers that no flag of training takes.
+  EXPECT_THAT(with("llama", "rms_norm_eps", -1e-6),
+              HasSubstr("key \"rms_norm_eps\" is -1e-06, expected a number from 0 to 1"));
+  EXPECT_THAT(with("gpt_neox", "layer_norm_eps", -1), HasSubstr("key \"layer_norm_eps\" is -1,"));
+  EXPECT_THAT(with("gpt2", "layer_norm_epsilon", 2),
+              HasSubstr("key \"layer_norm_epsilon\" is 2, expected a number from 0 to 1"));
+  EXPECT_THAT(with("llama", "rope_theta", 0),
+              HasSubstr("key \"rope_theta\" is 0, expected a number from 1 up"));
+  EXPECT_THAT(with("llama", "rope_parameters", {{"rope_theta", 0}}),
+              HasSubstr("key \"rope_theta\" is 0, expected a number from 1 up"));
+  EXPECT_THAT(with("llama", "rope_theta", 1e300), HasSubstr("key \"rope_theta\" is 1e+300"));
+  EXPECT_THAT(with("llama", "attention_dropout", -0.5),
+              HasSubstr("key \"attention_dropout\" is -0.5, expected a number from 0 to 1"));
+  EXPECT_THAT(with("llama", "initializer_range", -1), HasSubstr("key \"initializer_range\" is -1"));
+  EXPECT_EQ(with("llama", "rms_norm_eps", 0), "accepted");
   EXPECT_THAT(with("qwen2", "head_dim", int64_t{1} << 62),
               HasSubstr("head size of 4611686018427387904"));
   EXPECT_THAT(with("mistral", "num_key_value_heads", 3), HasSubstr("does not divide"));

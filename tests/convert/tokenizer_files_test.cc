@@ -130,19 +130,21 @@ TEST_F(TokenizerFolderTest, IdsOfOtherTokenizersAreRead) {
 }
 
 TEST_F(TokenizerFolderTest, WithForceNoFileOfAnotherModelStaysBesideACheckpoint) {
+  const std::string folder = path("tokenizer");
   for (const char* name :
        {"added_tokens.json", "config.json", "additional_chat_templates/a.jinja", "notes"}) {
-    fs::create_directories(fs::path(path(name)).parent_path());
-    put(name, "{}");
+    fs::create_directories(fs::path(folder + "/" + name).parent_path());
+    std::ofstream(folder + "/" + name) << "{}";
   }
+  const auto there = [&](const std::string& name) { return fs::exists(folder + "/" + name); };
   TokenizerFiles files;
   files.files = {{"vocab.json", "new"}};
-  write_beside_checkpoint(files, own_.path(), false);
-  EXPECT_TRUE(fs::exists(path("added_tokens.json")));
-  write_beside_checkpoint(files, own_.path(), true);
-  EXPECT_TRUE(fs::exists(path("vocab.json")) && fs::exists(path("notes")));
-  EXPECT_FALSE(fs::exists(path("added_tokens.json")) || fs::exists(path("config.json")) ||
-               fs::exists(path("additional_chat_templates/a.jinja")));
+  TokenizerBeside(files, folder, false).take_names();
+  EXPECT_TRUE(there("added_tokens.json"));
+  TokenizerBeside(files, folder, true).take_names();
+  EXPECT_TRUE(there("vocab.json") && there("notes"));
+  EXPECT_FALSE(there("added_tokens.json") || there("config.json") ||
+               there("additional_chat_templates/a.jinja"));
 }
 
 TEST_F(TokenizerFolderTest, AFolderBesideACheckpointIsFoundFromAnyPartOfIt) {

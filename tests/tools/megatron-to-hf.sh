@@ -44,6 +44,8 @@ try megatron-to-hf --input "$G/v3.pt" --output x
 try megatron-to-hf --input "$G/v3.pt" --output x $vocab --vocab-size 260
 try megatron-to-hf --input "$G/v3.pt" --output x --vocab-size 265
 try megatron-to-hf --input "$G/v3.pt" --output x --vocab-size 264
+try megatron-to-hf --input start --output z --vocab-size 260
+try megatron-to-hf --input hf --output z --vocab-size 260
 echo "- what cannot be read"
 try megatron-to-hf --input "$G/v0.pt" --output y $vocab
 try megatron-to-hf --input nothing --output y $vocab
@@ -59,7 +61,17 @@ printf '\x80\x02cos\nsystem\nX\x0b\x00\x00\x00touch ownedq\x01\x85R.' >body
 try megatron-to-hf --input hostile.pt --output y $vocab
 [ -e owned ] && echo "the file ran"
 ls y 2>/dev/null
+echo "- a report is refused before the conversion"
+try megatron-to-hf --input hf --output z --verify "the cat" --report report.json
+try megatron-to-hf --input hf --output z --verify "the cat" --report missing/report.json
+try megatron-to-hf --input hf --output z --verify "the cat" --report hf --force
+try megatron-to-hf --input hf --output z --verify "the cat" --report z/config.json --force
+ls z 2>/dev/null
+try megatron-to-hf --input hf --output z --verify "the cat" --report z/report.json
+grep -c '"equal": true' z/report.json
 echo "- wrong command lines"
+try megatron-to-hf --input a --output y --verify ""
+try megatron-to-hf --input a --output y --verify a --report ""
 try megatron-to-hf --output y
 try megatron-to-hf --input a --output y --vocab-file v
 try megatron-to-hf --input a --output y --arch bert

@@ -88,6 +88,8 @@ refused megatron-to-hf -i start -o start/tokenizer --force
 refused megatron-to-hf -i start -o start --to trainer --force
 cp -r start bare; rm -r bare/tokenizer
 refused megatron-to-hf -i bare -o bare --to trainer --force --vocab-size 64
+cp hf/config.json bare
+refused megatron-to-hf -i bare -o bare --to trainer --force --vocab-size 64
 refused megatron-to-hf -i start -o out --verify docs --report docs --force
 refused megatron-to-hf -i start -o out --verify text --report start/tokenizer/config.json --force
 hf-to-megatron -q -i hf -o m --to megatron

@@ -119,6 +119,9 @@ struct WriterPlace {
   /// The messages about that save since the last call; waits at most `wait` for a first one.
   std::function<std::vector<WriterLetter>(int64_t save, std::chrono::milliseconds wait)> letters =
       {};
+  /// Rank 0 calls it in save() when all files are written, before their folder gets its name. What
+  /// it throws drops the save.
+  std::function<void()> before_naming = {};
   std::function<std::string(int rank)> name = {};                   ///< Empty: "rank 3".
   std::function<std::string(const std::exception&)> describe = {};  ///< Empty: what().
 };

@@ -251,6 +251,7 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   record.write(format_meta(meta));
   record.commit();  // its folder is on the disk now, too.
   const std::string folder = iteration_folder(path_, iteration);
+  if (place_.before_naming) place_.before_naming();
   put_in_place(temporary, folder);
   try {
     sync_folder(path_);

@@ -13,9 +13,11 @@
 #include "convert/canonical.h"
 #include "convert/hf_folder.h"
 #include "convert/tensor_blocks.h"
+#include "convert/trainer_source.h"
 #include "libindexed/workers.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/named_tokenizer.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/spec/model_fields.h"
 
@@ -64,10 +66,13 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";
   model.tokenizer = {flag_value(meta, "vocab-file"), flag_value(meta, "merge-file"),
                      flag_value(meta, "tokenizer-model")};
-  const std::filesystem::path beside = std::filesystem::path(path).parent_path() / "tokenizer";
-  if (!std::filesystem::exists(model.tokenizer.tokenizer_model) &&
-      std::filesystem::exists(beside / "tokenizer_config.json")) {
-    model.tokenizer = {.tokenizer_model = beside.string()};  // training copied it there
+  TokenizerFiles& files = model.tokenizer;
+  const std::string beside = tokenizer_folder(path);
+  model.tokenizer_note =
+      take_own_tokenizer(beside, {&files.vocab_file, &files.merge_file, &files.tokenizer_model});
+  if (!std::filesystem::exists(files.tokenizer_model) &&
+      std::filesystem::exists(beside + "/tokenizer_config.json")) {
+    files = {.tokenizer_model = beside};  // training copied it there
   }
   model.place = [checkpoint](const LocalParam& param) { return stored_place(*checkpoint, param); };
   model.load = [checkpoint](Decoder& decoder, ops::Ops& ops) {
@@ -194,11 +199,18 @@ DecoderModel open_hf_model(const std::string& path) {
 }  // namespace
 
 DecoderModel open_decoder_model(const std::string& path, std::optional<int64_t> step) {
-  if (std::filesystem::exists(path + "/config.json")) return open_hf_model(path);
+  // As megatron-to-hf reads a folder: its checkpoint, not an export that was once made of it.
+  const bool exported = std::filesystem::exists(path + "/config.json");
+  const bool trained = convert::is_trainer_checkpoint(path, std::nullopt);
+  if (exported && !trained && !step) return open_hf_model(path);
   const std::optional<std::string> folder = find_checkpoint(path, step);
   if (!folder)
     throw cli::UsageError(cli::concat(path, ": no checkpoint there, and no config.json"));
-  return open_checkpoint_model(*folder);
+  DecoderModel model = open_checkpoint_model(*folder);
+  if (exported)
+    model.notes.push_back(cli::concat(path, ": has a checkpoint and an export: ", *folder,
+                                      " is taken, config.json is not read"));
+  return model;
 }
 
 }  // namespace trainer

@@ -20,6 +20,7 @@ struct DecoderModel {
   ModelSpec spec;
   std::string dtype = "fp32";  ///< The weights' dtype: fp32, bf16, fp16.
   TokenizerFiles tokenizer;    ///< As the model names them; empty if it names none.
+  std::string tokenizer_note;  ///< For the user, where these files are used; may be empty.
   std::vector<std::string> notes;
   /// For the constructor of a decoder that computes in fp32 on a CPU: where it stores a parameter.
   /// That is in the mapped file, if the numbers there already have the model's form (then this
@@ -32,7 +33,8 @@ struct DecoderModel {
   std::function<void(Decoder&, ops::Ops&)> load;
 };
 
-/// Opens `path`: a Hugging Face folder has a config.json; anything else is the trainer's.
+/// Opens `path`: the checkpoint of `step`, or the current one; a Hugging Face folder (with
+/// config.json) only where there is no checkpoint and no step is given.
 /// Errors: std::system_error; indexed::FormatError; cli::UsageError if there is no model.
 DecoderModel open_decoder_model(const std::string& path, std::optional<int64_t> step);
 

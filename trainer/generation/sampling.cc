@@ -6,17 +6,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
+
+#include "libindexed/format.h"
+#include "libindexed/message.h"
 
 namespace trainer {
 
+void check_scores(std::span<const float> scores, const std::string& place) {
+  for (size_t i = 0; i < scores.size(); ++i)
+    if (!std::isfinite(scores[i]))
+      throw indexed::FormatError(indexed::message(place, ": the score of token ", i, " is ",
+                                                  scores[i], ", expected a finite number"));
+}
+
 int32_t choose_token(std::span<const float> scores, const SamplingOptions& options,
                      std::mt19937_64& random) {
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (!std::isnan(scores[i])) ids.push_back(static_cast<int32_t>(i));
-  }
-  if (ids.empty()) return 0;
+  std::vector<int32_t> ids(scores.size());
+  std::iota(ids.begin(), ids.end(), 0);
   const auto score = [&](int32_t id) { return scores[static_cast<size_t>(id)]; };
   const auto better = [&](int32_t a, int32_t b) {
     return score(a) != score(b) ? score(a) > score(b) : a < b;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string>
 
 namespace trainer {
 
@@ -18,8 +19,12 @@ struct SamplingOptions {
   double top_p = 1;  ///< Only the smallest set of best tokens whose probabilities reach p; 1: all.
 };
 
-/// The next token id. Draws one number from `random`, none when greedy.
-/// Errors: none; a score that is NaN is never chosen.
+/// Refuses scores that are not finite, as of damaged weights or of sums beyond the dtype's range: a
+/// choice among the others would hide them. `place` is the model's, for the message.
+/// Errors: indexed::FormatError naming the first such token.
+void check_scores(std::span<const float> scores, const std::string& place);
+
+/// The next token id. Draws one number from `random`, none when greedy. Scores are finite.
 int32_t choose_token(std::span<const float> scores, const SamplingOptions& options,
                      std::mt19937_64& random);
 

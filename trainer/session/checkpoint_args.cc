@@ -9,10 +9,12 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/named_tokenizer.h"
 #include "trainer/spec/model_fields.h"
 
 namespace trainer {
@@ -44,10 +46,28 @@ struct Target {
   }
 };
 
+// Sets the tokenizer that the checkpoint `path` names; returns a message for the user, or nothing.
+std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, Target& target) {
+  const auto stored = [&](const char* flag) {
+    const auto found = meta.config.find(flag);
+    return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
+  };
+  const std::string type = stored("tokenizer-type");
+  std::string vocab = stored("vocab-file"), merges = stored("merge-file"),
+              model = stored("tokenizer-model");
+  std::string note = take_own_tokenizer(tokenizer_folder(path), {&vocab, &merges, &model});
+  for (const auto& [flag, value] : {std::pair("tokenizer-type", type),
+                                    {"vocab-file", vocab},
+                                    {"merge-file", merges},
+                                    {"tokenizer-model", model}})
+    if (!value.empty()) target.set(flag, {value});
+  return note;
+}
+
 }  // namespace
 
-void take_checkpoint_args(TrainConfig& config, Given& given) {
-  if (!config.use_checkpoint_args) return;
+std::string take_checkpoint_args(TrainConfig& config, Given& given) {
+  if (!config.use_checkpoint_args) return {};
   if (config.load.empty()) throw cli::UsageError("--use-checkpoint-args needs --load");
   const std::optional<std::string> path = find_checkpoint(config.load, config.ckpt_step);
   if (!path) throw std::runtime_error(cli::concat(config.load, ": no checkpoint there"));
@@ -68,12 +88,9 @@ void take_checkpoint_args(TrainConfig& config, Given& given) {
     const auto stored = meta.config.find(flag);
     if (stored != meta.config.end()) target.set(flag, stored->second);
   }
-  for (const char* flag : {"tokenizer-type", "vocab-file", "merge-file", "tokenizer-model"}) {
-    const auto stored = meta.config.find(flag);
-    if (!own_tokenizer && stored != meta.config.end()) target.set(flag, stored->second);
-  }
   const auto positions = meta.model.find("max_position_embeddings");
   if (positions != meta.model.end()) target.set("seq-length", {positions->second});
+  return own_tokenizer ? std::string() : take_tokenizer(*path, meta, target);
 }
 
 }  // namespace trainer

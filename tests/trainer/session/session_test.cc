@@ -18,6 +18,7 @@
 
 #include "convert/hf_folder.h"
 #include "convert/trainer_source.h"
+#include "libindexed/format.h"
 #include "trainer/generation/decoder.h"
 #include "trainer/generation/decoder_weights.h"
 #include "trainer/generation/sampling.h"
@@ -324,7 +325,7 @@ TEST(ChooseToken, TakesNoMoreThanReachTopP) {
 
 TEST(ChooseToken, GreedyAndBounds) {
   std::mt19937_64 random(1);
-  const std::vector<float> scores = {1.0f, 3.0f, NAN, 3.0f, -2.0f};
+  const std::vector<float> scores = {1.0f, 3.0f, -90.0f, 3.0f, -2.0f};
   EXPECT_EQ(choose_token(scores, {.greedy = true}, random), 1);
   EXPECT_EQ(choose_token(scores, {.temperature = 0}, random), 1);
   EXPECT_EQ(choose_token(scores, {.top_k = 1}, random), 1);
@@ -342,6 +343,23 @@ TEST(ChooseToken, GreedyAndBounds) {
   counts.clear();
   for (int i = 0; i < 2000; ++i) ++counts[choose_token(scores, {.temperature = 100}, random)];
   EXPECT_GT(counts[4], 400);
+}
+
+// A choice among the other tokens would hide what the model computes.
+TEST(ChooseToken, ScoresThatAreNotFiniteAreRefused) {
+  const auto told = [](const std::vector<float>& scores) -> std::string {
+    try {
+      check_scores(scores, "run");
+    } catch (const indexed::FormatError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(told({1.0f, -3e38f}), "accepted");
+  EXPECT_EQ(told({1.0f, 2.0f, NAN, NAN}),
+            "run: the score of token 2 is nan, expected a finite number");
+  EXPECT_EQ(told({INFINITY, 1.0f}), "run: the score of token 0 is inf, expected a finite number");
+  EXPECT_EQ(told({1.0f, -INFINITY}), "run: the score of token 1 is -inf, expected a finite number");
 }
 
 TEST(ChooseToken, TheSeedDecides) {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// Conversions with --force over another model: whenever one is killed or refused, what can be read
+// is one whole model with its own tokenizer, or none; and nothing is written through a link.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "convert/hf_folder.h"
+#include "convert/megatron_source.h"
+#include "convert/megatron_target.h"
+#include "convert/trainer_source.h"
+#include "libindexed/format.h"
+#include "tests/convert/outcomes.h"
+#include "tests/own.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace convert {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+TokenizerFiles tokenizer(const std::string& text) {
+  TokenizerFiles files;
+  files.files = {{"tokenizer.json", text}, {"tokenizer_config.json", text}};
+  files.copied = true;
+  return files;
+}
+
+std::string text_of(const std::string& path) { return fs::exists(path) ? read_file(path) : ""; }
+
+// Writes a model with a tokenizer as a checkpoint of either form.
+using Write = void (*)(const CanonicalModel&, const std::string& text, const std::string& path);
+
+void write_trainers(const CanonicalModel& model, const std::string& text, const std::string& path) {
+  write_start(model, tokenizer(text), {.path = path, .replace = true});
+}
+
+void write_megatrons(const CanonicalModel& model, const std::string& text,
+                     const std::string& path) {
+  write_megatron(model, tokenizer(text), {.path = path, .replace = true});
+}
+
+class ReplacedTest : public testing::TestWithParam<Write> {
+ protected:
+  ReplacedTest() : model_(read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/llama")) {
+    other_ = model_;
+    TensorSource& norm = other_.tensors.at("decoder.final_layernorm.weight");
+    norm = add_one(norm);
+  }
+
+  std::string root() const { return own_ / "root"; }
+
+  CanonicalModel read() const {
+    return is_trainer_checkpoint(root(), std::nullopt)
+               ? read_trainer_checkpoint(root(), std::nullopt, false)
+               : read_megatron(root(), {});
+  }
+
+  // The set that a reader finds: "old", "new", "none", or what they have together.
+  std::string found() const {
+    std::vector<std::byte> norm;
+    const char* name = "decoder.final_layernorm.weight";
+    if (error_of([&] { norm = read().at(name).load(); }) != "accepted") return "none";
+    const std::string weights = norm == model_.at(name).load()   ? "old"
+                                : norm == other_.at(name).load() ? "new"
+                                                                 : "damaged";
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+      const std::string text = text_of(root() + "/tokenizer/" + file);
+      if (text != weights) return weights + " weights, " + text + " " + file;
+    }
+    return weights;
+  }
+
+  // A weight of the new model that does this when it is read.
+  CanonicalModel with_weight(const std::function<void(std::span<float>)>& change) const {
+    CanonicalModel model = other_;
+    TensorSource& norm = model.tensors.at("decoder.final_layernorm.weight");
+    const std::vector<std::byte> bytes = convert_dtype(norm, "F32").load();
+    norm = TensorSource{"F32", norm.shape,
+                        [bytes, change](int64_t first, int64_t count, std::byte* out) {
+                          std::vector<float> numbers(static_cast<size_t>(count));
+                          std::memcpy(numbers.data(), bytes.data() + first * 4, numbers.size() * 4);
+                          change(numbers);
+                          std::memcpy(out, numbers.data(), numbers.size() * 4);
+                        },
+                        "model.safetensors: model.norm.weight"};
+    return model;
+  }
+
+  tests::OwnFolder own_;
+  CanonicalModel model_, other_;
+};
+
+TEST_P(ReplacedTest, TheNewOneIsWhole) {
+  GetParam()(model_, "old", root());
+  EXPECT_EQ(found(), "old");
+  GetParam()(other_, "new", root());
+  EXPECT_EQ(found(), "new");
+  for (const fs::directory_entry& entry : fs::directory_iterator(root()))
+    EXPECT_FALSE(entry.path().extension() == ".tmp") << entry.path();
+}
+
+TEST_P(ReplacedTest, KilledAmongTheWeightsTheOldOneIsWhole) {
+  GetParam()(model_, "old", root());
+  const CanonicalModel deadly = with_weight([](std::span<float>) { std::raise(SIGKILL); });
+  EXPECT_EXIT(GetParam()(deadly, "new", root()), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EQ(found(), "old");
+  GetParam()(other_, "new", root());
+  EXPECT_EQ(found(), "new");
+}
+
+// A folder in the place of a file, so that one of the two files gets no name.
+TEST_P(ReplacedTest, BetweenTheNamesThereIsNoModel) {
+  GetParam()(model_, "old", root());
+  fs::remove(root() + "/tokenizer/tokenizer_config.json");
+  fs::create_directories(root() + "/tokenizer/tokenizer_config.json/full");
+  EXPECT_NE(error_of([&] { GetParam()(other_, "new", root()); }), "accepted");
+  EXPECT_EQ(found(), "none");
+  fs::remove_all(root() + "/tokenizer/tokenizer_config.json");
+  GetParam()(other_, "new", root());
+  EXPECT_EQ(found(), "new");
+}
+
+TEST_P(ReplacedTest, ANumberThatIsNotFiniteIsRefusedAndTheOldOneIsWhole) {
+  GetParam()(model_, "old", root());
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    const CanonicalModel damaged =
+        with_weight([value](std::span<float> numbers) { numbers.back() = value; });
+    EXPECT_EQ(error_of<indexed::FormatError>([&] { GetParam()(damaged, "new", root()); }),
+              "model.safetensors: model.norm.weight: has numbers that are not finite in F32");
+    EXPECT_EQ(found(), "old");
+    EXPECT_FALSE(fs::exists(root() + "/.tokenizer.tmp"));
+  }
+}
+
+// A link in the place of the tokenizer's folder, or of a file in it, leads to another model's.
+TEST_P(ReplacedTest, NothingIsWrittenThroughALink) {
+  fs::create_directories(own_ / "other");
+  std::ofstream(own_ / "other/tokenizer.json") << "another model's";
+  GetParam()(model_, "old", root());
+  fs::remove(root() + "/tokenizer/tokenizer.json");
+  fs::create_symlink(own_ / "other/tokenizer.json", root() + "/tokenizer/tokenizer.json");
+  GetParam()(other_, "new", root());
+  EXPECT_EQ(found(), "new");
+  fs::remove_all(root() + "/tokenizer");
+  fs::create_directory_symlink(own_ / "other", root() + "/tokenizer");
+  GetParam()(model_, "old", root());
+  EXPECT_EQ(found(), "old");
+  EXPECT_EQ(text_of(own_ / "other/tokenizer.json"), "another model's");
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, ReplacedTest, testing::Values(write_trainers, write_megatrons),
+                         [](const testing::TestParamInfo<Write>& info) {
+                           return std::string(info.index == 0 ? "Trainer" : "Megatron");
+                         });
+
+class ReplacedFiles : public testing::Test {
+ protected:
+  ReplacedFiles() : model_(read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/llama")) {
+    std::ofstream(own_ / "blob") << "another model's";
+  }
+  void link(const std::string& path) {
+    fs::remove(own_ / path);
+    fs::create_symlink(own_ / "blob", own_ / path);
+  }
+  tests::OwnFolder own_;
+  CanonicalModel model_;
+};
+
+// As the hub's cache has its folders: every file is a link.
+TEST_F(ReplacedFiles, LinksInAFolderAreReplaced) {
+  const HfTarget target{.folder = own_ / "hf", .replace = true};
+  const Family& family = *find_family("llama");
+  write_hf_folder(model_, family, tokenizer("old"), target);
+  for (const char* name : {"hf/model.safetensors", "hf/config.json", "hf/tokenizer.json"})
+    link(name);
+  fs::create_directories(own_ / "templates");
+  std::ofstream(own_ / "templates/a.jinja") << "another model's";
+  fs::create_directory_symlink(own_ / "templates", own_ / "hf/additional_chat_templates");
+  TokenizerFiles files = tokenizer("new");
+  files.files.push_back({"additional_chat_templates/a.jinja", "new"});
+  write_hf_folder(model_, family, files, target);
+  EXPECT_EQ(text_of(own_ / "blob"), "another model's");
+  EXPECT_EQ(text_of(own_ / "templates/a.jinja"), "another model's");
+  EXPECT_EQ(text_of(own_ / "hf/additional_chat_templates/a.jinja"), "new");
+  EXPECT_FALSE(fs::is_symlink(own_ / "hf/model.safetensors"));
+  EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
+}
+
+TEST_F(ReplacedFiles, MegatronsFileReplacesALinkUnlessTheUserNamesIt) {
+  const auto write = [&](const std::string& path) {
+    write_megatron(model_, tokenizer("new"), {.path = own_ / path, .replace = true});
+  };
+  write("root");
+  link("root/release/mp_rank_00/model_optim_rng.pt");
+  write("root");
+  EXPECT_EQ(text_of(own_ / "blob"), "another model's");
+  EXPECT_EQ(error_of([&] { read_megatron(own_ / "root", {}); }), "accepted");
+  link("one.pt");
+  write("one.pt");
+  EXPECT_TRUE(fs::is_symlink(own_ / "one.pt"));
+  EXPECT_EQ(error_of([&] { read_megatron(own_ / "blob", {}); }), "accepted");
+}
+
+TEST_F(ReplacedFiles, ALinkForTheTokenizerIsRefusedWithoutForce) {
+  fs::create_directories(own_ / "root");
+  fs::create_directories(own_ / "other");
+  fs::create_directory_symlink(own_ / "other", own_ / "root/tokenizer");
+  EXPECT_THAT(error_of([&] { write_start(model_, tokenizer("new"), {.path = own_ / "root"}); }),
+              HasSubstr("root/tokenizer: a link, not replaced without --force"));
+  EXPECT_TRUE(fs::is_empty(own_ / "other"));
+}
+
+}  // namespace
+}  // namespace convert

@@ -1,0 +1,62 @@
+// See named_tokenizer.h.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/checkpoint/named_tokenizer.h"
+
+#include <filesystem>
+#include <map>
+
+#include "libindexed/message.h"
+#include "libindexed/read_file.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFolder = "tokenizer";
+
+fs::path without_slash(const fs::path& path) {
+  const fs::path normal = path.lexically_normal();
+  return normal.filename().empty() ? normal.parent_path() : normal;
+}
+
+// The regular files of a folder; those of its folders do not decide how a text is encoded.
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.is_regular_file())
+      files[entry.path().filename().string()] = indexed::read_file(entry.path().string());
+  return files;
+}
+
+}  // namespace
+
+std::string tokenizer_folder(const std::string& checkpoint) {
+  return (without_slash(fs::absolute(checkpoint)).parent_path() / kFolder).string();
+}
+
+std::string take_own_tokenizer(const std::string& folder,
+                               std::initializer_list<std::string*> names) {
+  std::string note;
+  for (std::string* name : names) {
+    const fs::path path = without_slash(*name);
+    const bool whole = path.filename() == kFolder;
+    const fs::path named = whole ? path : path.parent_path();
+    if (named.filename() != kFolder || same_folder(named.string(), folder)) continue;
+    const fs::path own = whole ? fs::path(folder) : fs::path(folder) / path.filename();
+    if (!folder.empty() && fs::exists(own)) {
+      if (fs::is_directory(named) && files_of(named) != files_of(folder))
+        note = indexed::message(named.string(), ": the checkpoint names it, but its files differ ",
+                                "from those of ", folder, ", which are taken");
+      *name = own.string();
+    } else if (fs::exists(path)) {
+      note = indexed::message(path.string(), ": taken because the checkpoint names it: none is ",
+                              "beside the checkpoint");
+    }
+  }
+  return note;
+}
+
+}  // namespace trainer
