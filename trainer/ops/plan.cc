@@ -17,7 +17,7 @@ void* PlanOps::allocate(int64_t bytes) {
 void PlanOps::run_call(const AnyCall& call) {
   if (times_ != nullptr) {
     const double flops = std::visit([](const auto* args) { return args->cost().flops; }, call);
-    timeline_->compute(times_->seconds(call), flops);
+    timeline_->compute(times_->time(call), flops);
     return;
   }
   std::visit(

@@ -18,8 +18,7 @@ namespace ops {
 class OperationTimes {
  public:
   virtual ~OperationTimes() = default;
-  /// Seconds of one call.
-  virtual double seconds(const AnyCall& call) = 0;
+  virtual CallTime time(const AnyCall& call) = 0;
 };
 
 /// Checks the arguments of every call, adds up costs, and asks `target` for workspace.

@@ -12,13 +12,13 @@ constexpr uint64_t kItemMask = (uint64_t{1} << kQueueShift) - 1;
 
 }  // namespace
 
-void Timeline::compute(double seconds, double flops) {
+void Timeline::compute(const CallTime& time, double flops) {
   if (open_) {
-    entries_.back().amount += seconds;
+    entries_.back().time += time;
     entries_.back().flops += flops;
     return;
   }
-  entries_.push_back({.amount = seconds, .flops = flops});
+  entries_.push_back({.time = time, .flops = flops});
   ++items_[static_cast<size_t>(Queue::compute)];
   open_ = true;
 }

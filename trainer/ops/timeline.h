@@ -30,6 +30,20 @@ enum class Transfer : uint8_t {
   receive
 };
 
+/// How long a call lasts at full clock, and what the clock of a power-limited device depends on.
+struct CallTime {
+  double seconds = 0;
+  double clocked = 0;  ///< The part of it that is inverse to the clock; the rest waits for memory.
+  double energy = 0;   ///< Beyond what the idle device takes, at full clock: in seconds of a
+                       ///< 16-bit matrix product.
+  CallTime& operator+=(const CallTime& other) {
+    seconds += other.seconds, clocked += other.clocked, energy += other.energy;
+    return *this;
+  }
+  friend CallTime operator+(CallTime a, const CallTime& b) { return a += b; }
+  friend bool operator==(const CallTime&, const CallTime&) = default;
+};
+
 /// See the room card. Entries refer to each other by distance, so that a part of one timeline can
 /// be appended to another.
 class Timeline {
@@ -43,14 +57,14 @@ class Timeline {
     bool joined = false;  ///< Grouped with the transfer before it.
     int32_t peer = -1;    ///< Of a send or receive: the rank in its group.
     int64_t back = 0;     ///< Of a follow: how many items `other` has after the mark.
-    double amount = 0;    ///< Seconds of a compute, bytes of a transfer (of the whole, gathered).
-    /// Of a compute: floating point operations.
-    double flops = 0;
+    double amount = 0;    ///< Bytes of a transfer (of the whole, gathered).
+    CallTime time{};      ///< Of a compute,
+    double flops = 0;     ///< with its floating point operations.
   };
 
   /// Work on the compute queue; merged with the item queued there just before, where nothing can
   /// wait in between.
-  void compute(double seconds, double flops);
+  void compute(const CallTime& time, double flops);
   void transfer(Queue queue, Transfer kind, int64_t bytes, int peer = -1);
   /// Transfers of one queue in between are one item.
   void group_begin() noexcept { in_group_ = true, group_started_ = false; }

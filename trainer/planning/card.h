@@ -71,6 +71,10 @@ struct Card {
   double memory_tb_per_s = 0;
   int64_t multiprocessors = 0;            ///< 0: a CPU; all products have one rate.
   double launch_us = 0;                   ///< Shortest time of an operation in a captured step.
+  /// Power that the card permits, beyond what it takes when idle, relative to that of a 16-bit
+  /// product at full clock; rates are those at full clock. 0: rates are those at the limit, or
+  /// there is none.
+  double power_limit = 0;
   double fp32_share = 0.06;               ///< Share of the 16-bit rate that a model in fp32
                                           ///< reaches.
   double host_gb_per_s = 0;               ///< Between a GPU and its host's memory.

@@ -29,7 +29,7 @@ constexpr std::pair<const char*, Transfer> kTransfers[] = {
     {"broadcast", Transfer::broadcast},
     {"send", Transfer::send}};
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2, kOldest = 1;  // 1 has no power_limit.
 
 /// Numbers must be in (least, most]; 0 is permitted if `zero`.
 template <class Card, class Visit>
@@ -40,6 +40,7 @@ void visit_numbers(Card& c, Visit visit) {
   visit("peak_tflops", c.peak_tflops, 1e6, false);
   visit("memory_tb_per_s", c.memory_tb_per_s, 1e4, false);
   visit("launch_us", c.launch_us, 1e6, true);
+  visit("power_limit", c.power_limit, 10, true);
   visit("fp32_share", c.fp32_share, 1, false);
   visit("host_gb_per_s", c.host_gb_per_s, 1e5, false);
   visit("link_gb_per_s", c.link_gb_per_s, 1e5, false);
@@ -191,8 +192,10 @@ Card parse_card(std::string_view text, const std::string& path) {
     throw std::runtime_error(concat(path, ": byte ", error.byte, ": no JSON"));
   }
   Reader r(json, path);
-  if (const int64_t format = r.integer("gristmill_card", 1); format != kFormat)
-    r.fail("gristmill_card", concat(format, ": this program reads ", kFormat));
+  const int64_t format = r.integer("gristmill_card", 1);
+  if (format < kOldest || format > kFormat)
+    r.fail("gristmill_card",
+           concat(format, ": this program reads ", kOldest, " and ", kFormat));
   Card c;
   c.name = r.text("name");
   c.product = r.text("product");
@@ -201,7 +204,7 @@ Card parse_card(std::string_view text, const std::string& path) {
   c.measured_transfers = r.truth("measured_transfers");
   c.multiprocessors = r.integer("multiprocessors", 0);
   visit_numbers(c, [&](const char* key, double& field, double most, bool zero) {
-    field = r.number(key, most, zero);
+    if (format > 1 || std::string_view(key) != "power_limit") field = r.number(key, most, zero);
   });
   c.products = r.rows<ProductRate>("products", read_product);
   c.attention = r.rows<AttentionRate>("attention", read_attention);

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 #include <tuple>
+
+#include "trainer/planning/clock.h"
 
 namespace trainer {
 namespace {
@@ -38,18 +41,21 @@ struct Rank {
   std::map<std::tuple<bool, int>, int64_t> messages;  ///< Sent to, received from each stage.
   std::array<int64_t, ops::kQueues> met{};            ///< Collectives over stages.
   StageTime time;
+  double clock = 1;    ///< Relative to full clock.
   double moved = 0;    ///< Seconds of transfers within the stage,
   double awaited = 0;  ///< and those of them not overlapped by computing.
 };
 
 class Simulator {
  public:
-  Simulator(const std::vector<ops::Timeline>& stages, const Topology& topology,
-            const Cluster& cluster, const Card& card, bool data_is_free)
+  /// `clocks`: of each stage.
+  Simulator(const std::vector<ops::Timeline>& stages, std::span<const double> clocks,
+            const Topology& topology, const Cluster& cluster, const Card& card, bool data_is_free)
       : topology_(topology), cluster_(cluster), card_(card), data_is_free_(data_is_free) {
-    for (const ops::Timeline& stage : stages) {
+    for (size_t s = 0; s < stages.size(); ++s) {
       ranks_.emplace_back();
-      ranks_.back().entries = stage.entries();
+      ranks_.back().entries = stages[s].entries();
+      ranks_.back().clock = clocks[s];
     }
   }
 
@@ -141,8 +147,9 @@ class Simulator {
     if (e.kind == Entry::Kind::follow) {
       follow(rank, e);
     } else if (e.kind == Entry::Kind::compute) {
-      add_item(rank, Queue::compute, end_of(rank) + e.amount, e.amount);
-      rank.time.compute += e.amount;
+      const double seconds = seconds_at(rank.clock, e.time);
+      add_item(rank, Queue::compute, end_of(rank) + seconds, seconds);
+      rank.time.compute += seconds;
       rank.time.flops += e.flops;
     } else if (over_stages(e.queue)) {
       return meet(stage);
@@ -244,7 +251,32 @@ GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queu
 
 StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& topology,
                       const Cluster& cluster, const Card& card, bool data_is_free) {
-  return Simulator(stages, topology, cluster, card, data_is_free).run();
+  std::vector<ops::CallTime> work;
+  std::vector<double> clocks;
+  for (const ops::Timeline& stage : stages) {
+    ops::CallTime& sum = work.emplace_back();
+    for (const Entry& e : stage.entries()) sum += e.time;
+    clocks.push_back(clock_of(card.power_limit, sum, 0));
+  }
+  const auto run = [&] {
+    return Simulator(stages, clocks, topology, cluster, card, data_is_free).run();
+  };
+  StepEstimate step = run();
+  // While it waits, a GPU takes less power, so that its clock is higher when it computes.
+  constexpr double kPrecise = 1e-3;
+  constexpr int kMostRounds = 4;
+  for (int round = 0; round < kMostRounds; ++round) {
+    double most = 0;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const StageTime& time = step.stages[s];
+      const double clock = clock_of(card.power_limit, work[s], time.exposed + time.bubble);
+      most = std::max(most, std::abs(clock - clocks[s]));
+      clocks[s] = clock;
+    }
+    if (most < kPrecise) break;
+    step = run();
+  }
+  return step;
 }
 
 }  // namespace trainer

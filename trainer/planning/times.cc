@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/planning/clock.h"
+
 namespace trainer {
 namespace {
 
@@ -193,64 +195,75 @@ double CardTimes::pass(const char* operation, double bytes) {
 
 namespace {
 
-/// seconds() by the type of the operation.
-struct SecondsOf {
+/// time() by the type of the operation.
+struct TimeOf {
   CardTimes& times;
   const Card& card;
   bool host_state;
 
-  double scaled(double seconds, ops::DType dtype) const {
-    return dtype == ops::DType::f32 ? seconds / card.fp32_share : seconds;
+  /// All of it slows down with the clock.
+  ops::CallTime clocked(double seconds, double power, ops::DType dtype) const {
+    if (dtype == ops::DType::f32) seconds /= card.fp32_share;
+    return {.seconds = seconds, .clocked = seconds, .energy = power * seconds};
   }
-  double operator()(const ops::LinearForward* a) const {
+  ops::CallTime product(ProductKind kind, int64_t rows, const ops::Tensor& weight,
+                        ops::DType dtype) const {
+    return clocked(times.product(kind, rows, weight.shape[0], weight.shape[1]), power::kProduct,
+                   dtype);
+  }
+  static ops::CallTime pass(double seconds) {
+    return {.seconds = seconds, .clocked = 0, .energy = power::kPass * seconds};
+  }
+  ops::CallTime operator()(const ops::LinearForward* a) const {
     const bool plain = a->activation == ops::Activation::none;
-    return scaled(times.product(plain ? ProductKind::forward : ProductKind::forward_activation,
-                                a->x.rows(), a->weight.shape[0], a->weight.shape[1]),
-                  a->x.dtype);
+    return product(plain ? ProductKind::forward : ProductKind::forward_activation, a->x.rows(),
+                   a->weight, a->x.dtype);
   }
-  double operator()(const ops::LinearBackwardInput* a) const {
+  ops::CallTime operator()(const ops::LinearBackwardInput* a) const {
     const bool plain = a->activation == ops::Activation::none;
-    return scaled(times.product(plain ? ProductKind::input : ProductKind::input_slope, a->dy.rows(),
-                                a->weight.shape[0], a->weight.shape[1]),
-                  a->dy.dtype);
+    return product(plain ? ProductKind::input : ProductKind::input_slope, a->dy.rows(), a->weight,
+                   a->dy.dtype);
   }
-  double operator()(const ops::LinearBackwardWeight* a) const {
-    double sum = 0;
-    if (a->dweight)
-      sum +=
-          scaled(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(), a->x.columns()),
-                 a->dy.dtype);
-    if (a->dbias) sum += times.pass("bias_gradient", static_cast<double>(a->dy.bytes()));
-    return sum;
+  ops::CallTime operator()(const ops::LinearBackwardWeight* a) const {
+    ops::CallTime sum;
+    if (a->dbias) sum = pass(times.pass("bias_gradient", static_cast<double>(a->dy.bytes())));
+    if (!a->dweight) return sum;
+    return sum + clocked(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(),
+                                       a->x.columns()),
+                         power::kProduct, a->dy.dtype);
   }
-  double operator()(const ops::Fp8Product* a) const {
-    if (a->y.dtype == ops::DType::f32)
-      return times.product(ProductKind::fp8_weight, a->a.columns(), a->a.rows(), a->b.rows());
-    return times.product(ProductKind::fp8, a->a.rows(), a->b.rows(), a->a.columns());
+  ops::CallTime operator()(const ops::Fp8Product* a) const {
+    const bool gradient = a->y.dtype == ops::DType::f32;
+    const double seconds =
+        gradient
+            ? times.product(ProductKind::fp8_weight, a->a.columns(), a->a.rows(), a->b.rows())
+            : times.product(ProductKind::fp8, a->a.rows(), a->b.rows(), a->a.columns());
+    return clocked(seconds, power::kFp8Product, ops::DType::e4m3);
   }
   template <class Attention>
-  double attention(const Attention* a, bool backward) const {
-    return scaled(times.attention(backward, a->shape.kv_channels, a->qkv.shape[0],
-                                  a->qkv.shape[1] * a->shape.num_attention_heads, a->cost().flops),
-                  a->qkv.dtype);
+  ops::CallTime attention(const Attention* a, bool backward) const {
+    return clocked(
+        times.attention(backward, a->shape.kv_channels, a->qkv.shape[0],
+                        a->qkv.shape[1] * a->shape.num_attention_heads, a->cost().flops),
+        backward ? power::kAttentionBackward : power::kAttentionForward, a->qkv.dtype);
   }
-  double operator()(const ops::AttentionForward* a) const { return attention(a, false); }
-  double operator()(const ops::AttentionBackward* a) const { return attention(a, true); }
-  double operator()(const ops::AdamW* a) const {
-    if (!host_state) return times.pass(a->kName, a->cost().bytes);
+  ops::CallTime operator()(const ops::AttentionForward* a) const { return attention(a, false); }
+  ops::CallTime operator()(const ops::AttentionBackward* a) const { return attention(a, true); }
+  ops::CallTime operator()(const ops::AdamW* a) const {
+    if (!host_state) return pass(times.pass(a->kName, a->cost().bytes));
     const double host = 2 * ops::bytes_of({&a->main, &a->m, &a->v});
-    return host / (card.host_gb_per_s * 1e9) + times.pass(a->kName, a->cost().bytes - host);
+    return pass(host / (card.host_gb_per_s * 1e9) + times.pass(a->kName, a->cost().bytes - host));
   }
   template <class Other>
-  double operator()(const Other* a) const {
-    return times.pass(a->kName, a->cost().bytes);
+  ops::CallTime operator()(const Other* a) const {
+    return pass(times.pass(a->kName, a->cost().bytes));
   }
 };
 
 }  // namespace
 
-double CardTimes::seconds(const ops::AnyCall& call) {
-  return std::visit(SecondsOf{*this, card_, host_state_}, call);
+ops::CallTime CardTimes::time(const ops::AnyCall& call) {
+  return std::visit(TimeOf{*this, card_, host_state_}, call);
 }
 
 double transfer_seconds(const Card& card, Transfer kind, double bytes,

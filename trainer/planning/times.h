@@ -21,7 +21,7 @@ class CardTimes final : public ops::OperationTimes {
  public:
   /// `host_state`: main parameters and moments are in host memory (--cpu-offload).
   CardTimes(const Card& card, bool host_state) : card_(card), host_state_(host_state) {}
-  double seconds(const ops::AnyCall& call) override;
+  ops::CallTime time(const ops::AnyCall& call) override;
 
   /// Rows, outputs and inputs as ProductRate has them.
   double product(ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs);

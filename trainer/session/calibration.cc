@@ -5,12 +5,17 @@
 #include "trainer/session/calibration.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tools/cli/text.h"
+#include "trainer/planning/clock.h"
 #include "trainer/session/calibration_load.h"
 
 namespace trainer {
@@ -19,10 +24,13 @@ namespace {
 using namespace calibration;
 using cli::concat;
 
+/// Rests before a burst, in lengths of it.
+constexpr double kRests = 4;
+
 class Calibration {
  public:
   Calibration(ops::Ops& ops, const CalibrationPlan& plan, Card& card)
-      : ops_(ops), plan_(plan), card_(card), carrier_(ops, plan) {}
+      : ops_(ops), plan_(plan), card_(card) {}
   void run();
 
  private:
@@ -40,10 +48,10 @@ class Calibration {
   void add_passes();
   void add_pass(const std::string& name, double bytes,
                 std::function<std::function<void()>(Operands&)> make);
-  double seconds_of(const std::vector<Call>& calls, double hold);
-  void measure(Item& item, double hold);
-  void hold_carrier(Load& carrier, double seconds);
-  void scale_to_carrier();
+  double seconds_of(const std::vector<Call>& calls, double burst);
+  double at_full_clock(Load& load, double rest);
+  void measure(Item& item, double burst);
+  void measure_power_limit();
   void check_product(Operands& memory, const ProductShape& shape, ProductKind kind);
   float first_of(const Tensor& t);
   bool takes(double bytes) const { return bytes <= static_cast<double>(plan_.most_bytes); }
@@ -51,10 +59,7 @@ class Calibration {
   ops::Ops& ops_;
   const CalibrationPlan& plan_;
   Card& card_;
-  Carrier carrier_;
   std::vector<Item> items_;
-  double carrier_seconds_ = 0;    ///< Just before.
-  std::vector<double> carriers_;  ///< Each time.
 };
 
 float Calibration::first_of(const Tensor& t) {
@@ -67,38 +72,50 @@ float Calibration::first_of(const Tensor& t) {
   return value;
 }
 
-/// Seconds that one of the calls, which are made in turn, adds to the carrier's load.
-double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double hold) {
+/// Seconds of one of the calls, which are made in turn, at full clock: work of `burst` seconds after
+/// a rest that keeps the mean power far below the card's limit.
+double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double burst) {
   const auto turn = static_cast<int64_t>(calls_in_turn.size());
-  // As many calls as take about half the carrier's time.
   double alone = 0;
   {
     Load load(ops_, [&] {
       for (const Call& call : calls_in_turn) call();
     });
-    alone = load.hold(0.2 * hold) / static_cast<double>(turn);
+    alone = at_full_clock(load, 0) / static_cast<double>(turn);
   }
-  const int64_t calls = std::clamp<int64_t>(
-      static_cast<int64_t>(std::ceil(0.5 * carrier_seconds_ / std::max(alone, 1e-9))), 1, 64);
-  Load together(ops_, [&] {
-    carrier_.queue();
+  constexpr double kMostCalls = 512;
+  const auto calls =
+      static_cast<int64_t>(std::clamp(std::ceil(burst / std::max(alone, 1e-9)), 1.0, kMostCalls));
+  Load load(ops_, [&] {
     for (int64_t i = 0; i < calls; ++i) calls_in_turn[static_cast<size_t>(i % turn)]();
   });
-  const double added = together.hold(0.8 * hold) - carrier_seconds_;
-  // Noise of the carrier must not make a short call free.
-  return std::max(added / static_cast<double>(calls), 0.5 * alone);
+  return at_full_clock(load, kRests * burst) / static_cast<double>(calls);
+}
+
+/// Median of three.
+double Calibration::at_full_clock(Load& load, double rest) {
+  const std::function<void()> once = [&] { load.once(); };
+  once();
+  std::array<double, 3> seconds{};
+  for (double& one : seconds) {
+    ops_.synchronize();
+    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+    one = ops_.timed(std::span(&once, 1)).front();
+  }
+  std::ranges::sort(seconds);
+  return seconds[1];
 }
 
 /// Small calls have several sets of operands: in a step operands come from memory, not from a cache
 /// that the previous call has filled.
-void Calibration::measure(Item& item, double hold) {
+void Calibration::measure(Item& item, double burst) {
   constexpr double kBeyondCaches = int64_t{256} << 20;
   constexpr double kMostSets = 32;
   Operands memory(ops_);
   std::vector<Call> calls;
   const auto sets = static_cast<int64_t>(std::clamp(kBeyondCaches / item.bytes, 1.0, kMostSets));
   for (int64_t i = 0; i < (plan_.beyond_caches ? sets : 1); ++i) calls.push_back(item.make(memory));
-  item.note(seconds_of(calls, hold));
+  item.note(seconds_of(calls, burst));
 }
 
 /// Sums of equal terms, which 16-bit values and fp32 sums represent exactly, or nearly so.
@@ -126,9 +143,10 @@ void Calibration::add_products() {
     int64_t width;
     std::vector<int64_t> rows;
   };
-  const std::vector<Width> widths = {{256, {1024}},        {768, {4096, 65536}},
-                                     {1280, {16384}},      {2048, {2048, 16384}},
-                                     {4096, {2048, 8192}}, {6144, {2048, 8192}}};
+  const std::vector<Width> widths = {
+      {256, {1024}},         {768, {4096, 65536}}, {1024, {4096, 16384}},      {1280, {16384}},
+      {1600, {4096, 16384}}, {2048, {2048, 16384}}, {2560, {4096}},
+      {4096, {2048, 8192}},  {6144, {2048, 8192}}};
   const auto add = [&](ProductKind kind, ProductShape shape) {
     if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
     const double bytes =
@@ -455,34 +473,29 @@ void Calibration::run() {
   add_fp8_products();
   add_attention();
   add_passes();
-  Load carrier(ops_, [&] { carrier_.queue(); });
-  // A tenth of the time is for clocks and temperature to settle, and for measuring the carrier.
-  carrier_seconds_ = carrier.hold(0.1 * plan_.seconds);
-  const double hold = 0.85 * plan_.seconds / static_cast<double>(items_.size());
+  // Three bursts an item, and a rest before each.
+  const double burst =
+      0.8 * plan_.seconds / static_cast<double>(items_.size()) / (3 * (1 + kRests));
   for (size_t i = 0; i < items_.size(); ++i) {
-    if (i % 24 == 0) hold_carrier(carrier, hold);
-    measure(items_[i], hold);
+    measure(items_[i], burst);
     if (plan_.progress)
       plan_.progress(static_cast<double>(i + 1) / static_cast<double>(items_.size()));
   }
-  scale_to_carrier();
+  measure_power_limit();
 }
 
-void Calibration::hold_carrier(Load& carrier, double seconds) {
-  carrier_seconds_ = carrier.hold(seconds);
-  carriers_.push_back(carrier_seconds_);
-}
-
-/// What an operation adds to a load is not its share of it: at the power limit the clock falls for
-/// all. So the table is scaled until it predicts the carrier itself.
-void Calibration::scale_to_carrier() {
-  if (card_.products.empty() || card_.passes.empty() || carriers_.empty()) return;
-  std::ranges::sort(carriers_);
-  const double predicted = carrier_.predicted(card_);
-  const double factor = predicted / carriers_[carriers_.size() / 2];
-  for (ProductRate& p : card_.products) p.tflops *= factor;
-  for (AttentionRate& a : card_.attention) a.forward_tflops *= factor, a.backward_tflops *= factor;
-  for (PassRate& p : card_.passes) p.tb_per_s *= factor;
+/// From a load like a layer's: how much slower it is when it is repeated without a rest.
+void Calibration::measure_power_limit() {
+  Carrier carrier(ops_, plan_);
+  Load load(ops_, [&] { carrier.queue(); });
+  const double full = at_full_clock(load, 0.01 * plan_.seconds);
+  const double copies = std::min(full, carrier.copies(card_)), products = full - copies;
+  load.hold(0.05 * plan_.seconds);  // until the limit has settled.
+  card_.power_limit =
+      power_limit_of({.seconds = full,
+                      .clocked = products,
+                      .energy = power::kProduct * products + power::kPass * copies},
+                     load.hold(0.1 * plan_.seconds));
 }
 
 }  // namespace

@@ -201,18 +201,9 @@ class Carrier {
     }
   }
 
-  /// The seconds that the table gives it.
-  double predicted(const Card& card) const {
-    CardTimes times(card, false);
-    double sum = 0;
-    for (const ProductKind kind : {ProductKind::forward, ProductKind::input, ProductKind::weight}) {
-      const auto of = [&](const Product& p) {
-        return times.product(kind, p.shape.rows, p.shape.outputs, p.shape.inputs);
-      };
-      sum += 4 * of(product_) + 2 * of(wide_);
-      sum += times.pass("copy", 2.0 * static_cast<double>(wide_.y.bytes()));
-    }
-    return sum;
+  /// Seconds of its copies, by the table.
+  double copies(const Card& card) const {
+    return 3 * CardTimes(card, false).pass("copy", 2.0 * static_cast<double>(wide_.y.bytes()));
   }
 
  private:

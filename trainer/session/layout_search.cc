@@ -28,6 +28,9 @@ using Recompute = Layout::Recompute;
 constexpr size_t kBatch = 24;
 /// Factor on a bound, because layers of a small model and of a large one differ.
 constexpr double kBoundSlack = 0.985;
+/// Factor on how much slower a small model is at the power limit: a large one has a smaller share of
+/// other work than layers, so that its clock differs.
+constexpr double kOtherWork = 0.98;
 
 /// Layouts that the trainer accepts and that share one bound: the fewest seconds per sample that
 /// any of them can take.
@@ -52,11 +55,17 @@ bool before(const Choice& a, const Choice& b) {
   return std::pair(seconds_per_sample(a), a.bytes) < std::pair(seconds_per_sample(b), b.bytes);
 }
 
+Card without_limit(Card card) {
+  card.power_limit = 0;
+  return card;
+}
+
 class Search {
  public:
   explicit Search(const SearchTask& task)
       : task_(task),
         fixed_(fixed_of(task)),
+        full_clock_(without_limit(task.card)),
         room_(room_of(task.card)),
         wanted_(static_cast<size_t>(task.top) + 3) {}
 
@@ -114,10 +123,11 @@ class Search {
   /// By the exact plan of every stage.
   int64_t exact_bytes(const Layout& layout);
   double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
-                       Recompute recompute);
+                       Recompute recompute, const Card& card);
 
   const SearchTask& task_;
   const Fixed fixed_;
+  const Card full_clock_;  ///< The card without a power limit.
   const int64_t room_;
   const size_t wanted_;  ///< Some more than requested: the exact plan may exclude some.
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -125,13 +135,14 @@ class Search {
     double layer = 0, ends = 0;      ///< Seconds of a micro-batch in the middle: of a layer; of
                                      ///< embedding and output layer.
     double selective = 0, full = 0;  ///< Additional, for a recomputed layer.
+    double slowed = 1;               ///< At the power limit, relative to full clock: the above.
   };
   std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
   std::vector<Choice> found_;
 };
 
 double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
-                             Recompute recompute) {
+                             Recompute recompute, const Card& card) {
   PlannedRun small = run;
   small.spec.num_layers = layers;
   EngineOptions& o = small.options;
@@ -146,7 +157,7 @@ double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t micr
   o.zero_stage = 0;
   o.grad_dtype = DType::f32;
   small.topology = make_topology(0, run.topology.tensor_size, run.topology.tensor_size, 1);
-  return estimate_step(small, task_.cluster, task_.card, workers_.front()->device).seconds;
+  return estimate_step(small, task_.cluster, card, workers_.front()->device).seconds;
 }
 
 /// Lower bound on the seconds per sample of such layouts: the computing of the busiest stage, and
@@ -157,13 +168,17 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
   Units& unit = at->second;
   if (is_new) {
     const auto middle = [&](int64_t layers, Recompute recompute) {
-      return layer_seconds(run, layers, 3, recompute) - layer_seconds(run, layers, 2, recompute);
+      return layer_seconds(run, layers, 3, recompute, full_clock_) -
+             layer_seconds(run, layers, 2, recompute, full_clock_);
     };
     const double one = middle(1, Recompute::none);
     unit.layer = middle(2, Recompute::none) - one;
     unit.ends = std::max(0.0, one - unit.layer);
     unit.selective = middle(2, Recompute::selective) - middle(1, Recompute::selective) - unit.layer;
     unit.full = middle(2, Recompute::full) - middle(1, Recompute::full) - unit.layer;
+    if (task_.card.power_limit > 0)
+      unit.slowed = std::max(1.0, kOtherWork * layer_seconds(run, 2, 3, Recompute::none, task_.card) /
+                                      layer_seconds(run, 2, 3, Recompute::none, full_clock_));
   }
   const double stages = static_cast<double>(layout.pipeline);
   const double whole = static_cast<double>(run.spec.num_layers) * unit.layer + unit.ends;
@@ -174,7 +189,9 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
                              ? 0.6
                              : 1.0 / static_cast<double>(layout.chunks);
   const double share = 1 - std::pow(1 - passing / microbatches, stages);
-  const double step = stages == 1 ? microbatches * whole : whole * passing / share;
+  // A stage that waits runs at a higher clock, but its step takes no less than if it did not wait.
+  const double step = std::max(microbatches * whole * unit.slowed / stages,
+                               stages == 1 ? 0 : whole * passing / share);
   return kBoundSlack * step / static_cast<double>(layout.global_batch_size());
 }
 

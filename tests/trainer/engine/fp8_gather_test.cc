@@ -151,7 +151,7 @@ Planned planned(Layout l) {
   options.max_microbatches = 2;
   const Setup setup(spec, options, make_topology(0, l.world(), l.tensor, l.pipeline));
   struct NoTimes final : ops::OperationTimes {
-    double seconds(const ops::AnyCall&) override { return 1e-6; }
+    ops::CallTime time(const ops::AnyCall&) override { return {.seconds = 1e-6}; }
   } times;
   Planned out{.bytes = plan_engine(setup, nullptr).total_bytes};
   const ops::Timeline timeline = plan_timeline(setup, times);

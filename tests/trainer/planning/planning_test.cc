@@ -105,7 +105,7 @@ const Measured kMeasured[] = {
 bool same(const ops::Timeline::Entry& a, const ops::Timeline::Entry& b) {
   return a.kind == b.kind && a.queue == b.queue && a.other == b.other && a.transfer == b.transfer &&
          a.joined == b.joined && a.peer == b.peer && a.back == b.back && a.amount == b.amount &&
-         a.flops == b.flops;
+         a.time == b.time && a.flops == b.flops;
 }
 
 // A stage's timeline is the same, whether it is planned by itself or with others like it.
@@ -186,7 +186,7 @@ TEST(SimulationTest, RepeatedMicroBatchesCountAsIfComputed) {
     }
 }
 
-ops::Timeline::Entry compute(double seconds) { return {.amount = seconds}; }
+ops::Timeline::Entry compute(double seconds) { return {.time = {.seconds = seconds}}; }
 
 // Two stages, drawn by hand: one computes 3 s and sends, the other computes 1 s, waits and computes
 // 1 s. The message takes 0.5 s.
@@ -336,8 +336,8 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
             "c.json: products[0]: kind: \"backward\" is not known");
   EXPECT_EQ(error("\"rows\":65536", "\"rows\":0"),
             "c.json: products[0]: rows: 0: expected a whole number of at least 1");
-  EXPECT_EQ(error("\"gristmill_card\": 1", "\"gristmill_card\": 2"),
-            "c.json: gristmill_card: 2: this program reads 1");
+  EXPECT_EQ(error("\"gristmill_card\": 2", "\"gristmill_card\": 3"),
+            "c.json: gristmill_card: 3: this program reads 1 and 2");
   EXPECT_THAT(error("{", "["), HasSubstr("c.json: byte "));
 }
 

@@ -201,6 +201,33 @@ void CudaOps::wait(const Mark& mark) {
 
 void CudaOps::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
+std::vector<double> CudaOps::timed(std::span<const std::function<void()>> parts) {
+  struct Events {
+    std::vector<cudaEvent_t> list;
+    ~Events() {
+      for (cudaEvent_t event : list) cudaEventDestroy(event);
+    }
+    void record(cudaStream_t stream) {
+      list.push_back(nullptr);
+      CUDA_CHECK(cudaEventCreate(&list.back()));
+      CUDA_CHECK(cudaEventRecord(list.back(), stream));
+    }
+  } events;
+  events.record(stream_);
+  for (const std::function<void()>& part : parts) {
+    part();
+    events.record(stream_);
+  }
+  synchronize();
+  std::vector<double> seconds;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, events.list[i], events.list[i + 1]));
+    seconds.push_back(1e-3 * static_cast<double>(ms));
+  }
+  return seconds;
+}
+
 void CudaOps::upload(Tensor dst, const void* host) {
   if (dst.bytes() == 0) return;
   CUDA_CHECK(cudaMemcpyAsync(dst.data, host, static_cast<size_t>(dst.bytes()), cudaMemcpyDefault,

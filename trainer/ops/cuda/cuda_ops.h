@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -55,6 +56,7 @@ class CudaOps final : public Ops {
   void wait(const Mark& mark) override;
   void synchronize() override;
   std::optional<double> seconds_waited() const override { return waits_->seconds(); }
+  std::vector<double> timed(std::span<const std::function<void()>> parts) override;
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;
   Mark download_beside(std::span<const HostCopy> copies) override;
