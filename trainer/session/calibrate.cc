@@ -63,7 +63,6 @@ class CollectiveRank {
  public:
   CollectiveRank(const TrainConfig& config, int rank, int size, rendezvous::Store& store)
       : ops_(open_device(config, {.gpu = rank, .ranks_on_host = size})),
-        free_before_(ops_->free_bytes()),
         comm_(comm::make_nccl_comm({.name = "calibration",
                                     .id = concat("calibration-", size),
                                     .rank = rank,
@@ -84,11 +83,6 @@ class CollectiveRank {
     ops_->synchronize();
     comm_.reset();
     ops_->release(block_);
-  }
-
-  /// NCCL's own memory for the calls that were made.
-  double taken_gib() const {
-    return static_cast<double>(free_before_ - ops_->free_bytes() - 2 * elements_ * 4) / kGib;
   }
 
   void check() {
@@ -145,7 +139,6 @@ class CollectiveRank {
 
  private:
   std::unique_ptr<ops::Ops> ops_;
-  int64_t free_before_;
   std::unique_ptr<comm::Comm> comm_;
   int rank_, size_;
   int64_t elements_;
@@ -153,7 +146,6 @@ class CollectiveRank {
   Tensor whole_, other_;
 };
 
-/// Messages last: they take memory of their own.
 constexpr ops::Transfer kKinds[] = {ops::Transfer::all_reduce, ops::Transfer::reduce_scatter,
                                     ops::Transfer::all_gather, ops::Transfer::send};
 
@@ -166,17 +158,11 @@ int measure_collectives(const TrainConfig& config, int rank, int size, const std
   self.check();
   std::ofstream out;
   if (rank == 0) out.open(path);
-  double collectives = 0;
   for (const ops::Transfer kind : kKinds) {
-    if (kind == ops::Transfer::send) collectives = self.taken_gib();
     for (const int64_t mib : {1, 4, 16, 64, 256}) {
       const double rate = self.rate(kind, mib << 20, 0.03);
       if (rank == 0) out << static_cast<int>(kind) << ' ' << mib << ' ' << rate / 1e9 << '\n';
     }
-  }
-  if (rank == 0) {
-    out << "group " << collectives << '\n';
-    out << "message " << self.taken_gib() - collectives << '\n';
   }
   return 0;
 }
@@ -216,11 +202,6 @@ void add_collectives(const TrainConfig& config, int gpus, Card& card) {
     std::ifstream in(path);
     for (std::string word; in >> word;) {
       double mib = 0, rate = 0;
-      if (word == "group" || word == "message") {
-        in >> rate;
-        (word == "group" ? card.group_gib : card.message_gib) = std::max(0.0, rate);
-        continue;
-      }
       in >> mib >> rate;
       card.transfers.push_back(
           {static_cast<ops::Transfer>(cli::parse_integer(word, 0, 16)), size, mib, rate});
@@ -266,8 +247,6 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
     card.transfers = measured.transfers;
     card.measured_transfers = true;
     card.link_gb_per_s = measured.link_gb_per_s;
-    card.group_gib = measured.group_gib;
-    card.message_gib = measured.message_gib;
   }
   calibrate(*ops,
             {.seconds = seconds,
