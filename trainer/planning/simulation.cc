@@ -118,9 +118,13 @@ class Simulator {
     const Transfer kind = e.transfer == Transfer::receive ? Transfer::send : e.transfer;
     const auto key = std::tuple(kind, e.queue, stage, e.peer, e.amount);
     const auto [known, is_new] = seconds_.try_emplace(key);
-    if (is_new)
-      known->second =
-          transfer_seconds(card_, kind, e.amount, place_on_hosts(cluster_, here, e.queue, e.peer));
+    if (is_new) {
+      const GroupPlaceOnHosts place = place_on_hosts(cluster_, here, e.queue, e.peer);
+      known->second = transfer_seconds(card_, kind, e.amount, place);
+      // Within a host multiprocessors move the bytes, at their clock.
+      if (place.per_host == place.ranks)
+        known->second /= ranks_[static_cast<size_t>(stage)].clock;
+    }
     return known->second;
   }
 

@@ -224,7 +224,8 @@ TEST(SimulationTest, ARankThatNobodyAnswersIsAnError) {
 // Many micro-batches are those of three, the middle one repeated: the same as if each had been run.
 // Up to three, or as many as are recorded, the recording is unchanged.
 TEST(SimulationTest, RepeatedMicroBatchesAreThoseThatWereRun) {
-  const Card card = h200();
+  Card card = h200();
+  card.power_limit = 0;  // the first and the last micro-batch's work changes the clock.
   for (const Measured& m :
        {Measured{"", 8, 1024, 16, 1024, 2, 50304, 1, 4, 4, 3},
         Measured{"", 8, 1024, 16, 1024, 2, 50304, 1, 1, 2, 3, 0, zero2},
@@ -334,7 +335,7 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
   EXPECT_EQ(error("\"watts\": 692", "\"wat\": 1, \"watts\": 692"), "c.json: wat: is not known");
   EXPECT_EQ(error("\"kind\":\"forward\"", "\"kind\":\"backward\""),
             "c.json: products[0]: kind: \"backward\" is not known");
-  EXPECT_EQ(error("\"rows\":65536", "\"rows\":0"),
+  EXPECT_EQ(error("\"rows\":1024", "\"rows\":0"),
             "c.json: products[0]: rows: 0: expected a whole number of at least 1");
   EXPECT_EQ(error("\"gristmill_card\": 2", "\"gristmill_card\": 3"),
             "c.json: gristmill_card: 3: this program reads 1 and 2");
