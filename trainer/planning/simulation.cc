@@ -267,7 +267,7 @@ StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& 
   };
   StepEstimate step = run();
   // While it waits, a GPU takes less power, so that its clock is higher when it computes.
-  constexpr double kPrecise = 1e-3;
+  constexpr double kPrecise = 2e-3;
   constexpr int kMostRounds = 4;
   for (int round = 0; round < kMostRounds; ++round) {
     double most = 0;

@@ -17,6 +17,7 @@
 
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "trainer/planning/clock.h"
 #include "trainer/session/assembly.h"
 
 namespace trainer {
@@ -135,7 +136,7 @@ class Search {
     double layer = 0, ends = 0;      ///< Seconds of a micro-batch in the middle: of a layer; of
                                      ///< embedding and output layer.
     double selective = 0, full = 0;  ///< Additional, for a recomputed layer.
-    double slowed = 1;               ///< At the power limit, relative to full clock: the above.
+    double slowed = 1;               ///< Seconds at the power limit, relative to full clock.
   };
   std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
   std::vector<Choice> found_;
@@ -158,6 +159,14 @@ double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t micr
   o.grad_dtype = DType::f32;
   small.topology = make_topology(0, run.topology.tensor_size, run.topology.tensor_size, 1);
   return estimate_step(small, task_.cluster, card, workers_.front()->device).seconds;
+}
+
+/// How much slower than at full clock a stage is that computes this share of the time and waits for
+/// the rest, if it is `slowed` while it does not wait.
+double slowed_while(double busy, double slowed, double power_limit) {
+  if (power_limit == 0) return 1;
+  const double energy = power_limit * std::pow(slowed, 1 + power::kClockExponent);
+  return 1 / clock_of(power_limit, {busy, busy, energy * busy}, 1 - busy);
 }
 
 /// Lower bound on the seconds per sample of such layouts: the computing of the busiest stage, and
@@ -189,10 +198,10 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
                              ? 0.6
                              : 1.0 / static_cast<double>(layout.chunks);
   const double share = 1 - std::pow(1 - passing / microbatches, stages);
-  // A stage that waits runs at a higher clock, but its step takes no less than if it did not wait.
-  const double step = std::max(microbatches * whole * unit.slowed / stages,
-                               stages == 1 ? 0 : whole * passing / share);
-  return kBoundSlack * step / static_cast<double>(layout.global_batch_size());
+  const double step = stages == 1 ? microbatches * whole : whole * passing / share;
+  const double busy = std::min(1.0, microbatches * whole / stages / step);
+  return kBoundSlack * step * slowed_while(busy, unit.slowed, task_.card.power_limit) /
+         static_cast<double>(layout.global_batch_size());
 }
 
 /// The key of a core: everything except how data-parallel ranks share.
