@@ -353,6 +353,7 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   options.host.devices = visible_gpus(config);
   // With several hosts the command itself continues from --save (check_launcher).
   if (one_host) options.host.run = new_run_id();
+  options.host.tracker = tracker_state(config.save);
   const MemoryHosts hosts{
       .count = hosts_of(job.launch()), .ranks = ranks, .own = one_host ? 0 : job.launch().rank};
   std::optional<MemoryFiles> memory;

@@ -321,7 +321,14 @@ TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
   // Moments that the command leaves out are not loaded after all.
   const Words without = {"--load", "save", "--no-load-optim", "--train-iters", "80"};
   EXPECT_EQ(killed(without, "20").status, 1);
-  const std::vector<std::string> losses = found(" iteration +62/.* lm loss: ([^ ]+)");
+  std::vector<std::string> losses = found(" iteration +62/.* lm loss: ([^ ]+)");
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[0], losses[1]);
+  // Nor where the run will have none of its own.
+  Words never = without;
+  never.push_back("--no-save-optim");
+  EXPECT_EQ(killed(never, "10").status, 75);
+  losses = found(" iteration +62/.* lm loss: ([^ ]+)");
   ASSERT_EQ(losses.size(), 2u);
   EXPECT_EQ(losses[0], losses[1]);
 

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <system_error>
 
+#include <sys/stat.h>
+
 #include "libindexed/crc32c.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
@@ -232,6 +234,13 @@ std::optional<int64_t> tracked_iteration(const std::string& root) {
                     : message("; the newest stored is ", stored_iterations(root).back())));
   }
   return iteration;
+}
+
+std::string tracker_state(const std::string& root) {
+  struct stat about {};
+  if (::stat((root + "/" + kTracker).c_str(), &about) != 0) return "";
+  return message(about.st_ino, " ", about.st_size, " ", about.st_mtim.tv_sec, ".",
+                 about.st_mtim.tv_nsec);
 }
 
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step) {

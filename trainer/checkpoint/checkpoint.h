@@ -195,6 +195,10 @@ std::vector<int64_t> stored_iterations(const std::string& root);
 /// indexed::FormatError for one without a number.
 std::optional<int64_t> tracked_iteration(const std::string& root);
 
+/// A text that is another one once a save has replaced the root's tracker, even with the same
+/// number; "" if there is none. Errors: none.
+std::string tracker_state(const std::string& root);
+
 /// The checkpoint that `--load root` means: `step` if given, else the tracker's, else, without a
 /// tracker, the newest stored one; nothing if there is none. A root that is itself an iter_* folder
 /// means itself. Errors: indexed::FormatError for a tracker without a number, or one that names a

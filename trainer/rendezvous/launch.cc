@@ -87,6 +87,7 @@ bool read_own(const Reader& env, Launch& launch) {
   launch.run = env.text("GRISTMILL_RUN");
   launch.secret = env.text("GRISTMILL_JOB_SECRET");
   launch.restarts = env.number("GRISTMILL_RESTARTS").value_or(0);
+  launch.tracker = env.text("GRISTMILL_TRACKER");
   launch.memory_files = numbers(env.text("GRISTMILL_MEMORY_FILES"));
   launch.end_file = env.number("GRISTMILL_END_FILE").value_or(-1);
   launch.device = env.number("GRISTMILL_DEVICE").value_or(-1);
@@ -362,6 +363,7 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& l) {
           {"GRISTMILL_RUN", l.run},
           {"GRISTMILL_JOB_SECRET", l.secret},
           {"GRISTMILL_RESTARTS", std::to_string(l.restarts)},
+          {"GRISTMILL_TRACKER", l.tracker},
           {"GRISTMILL_MEMORY_FILES", listed(l.memory_files)},
           {"GRISTMILL_END_FILE", l.end_file >= 0 ? std::to_string(l.end_file) : ""}};
 }

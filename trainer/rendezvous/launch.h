@@ -51,6 +51,9 @@ struct Launch {
   std::string run;
   std::string secret;  ///< Given by the launcher; may be empty.
   int restarts = 0;
+  /// What was told of the folder of checkpoints (trainer::tracker_state) when this program's
+  /// launcher began.
+  std::string tracker;
   /// Descriptors of the memory that this program's launcher keeps for in-memory checkpoints
   /// (trainer/checkpoint/memory_checkpoints.h); its ranks inherit them. Empty: none.
   std::vector<int> memory_files;

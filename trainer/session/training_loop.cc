@@ -174,7 +174,8 @@ void TrainingLoop::begin(Start start) {
   }
   restored_ = start.in_memory;
   const std::string& run = parts_.job.launch().run;
-  if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration)
+  if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration &&
+      tracked_iteration(parts_.config.save) == state_.iteration)
     saved_iteration_ = state_.iteration;
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
