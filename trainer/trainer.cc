@@ -171,7 +171,13 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
                             ": ranks that this program itself starts can keep one; "
                             "these were started by ",
                             launch.launcher));
-  if (config.max_restarts == 0 || !own || hosts_of(launch) == 1) return;
+  if (config.max_restarts == 0 || !own) return;
+  if (!config.save.empty() && config.no_save_optim && !config.no_load_optim &&
+      !config.in_memory_checkpoint)
+    throw UsageError(concat("--max-restarts ", config.max_restarts,
+                            " with --no-save-optim: a restart would find no optimizer in --save: "
+                            "give --no-load-optim too, or --in-memory-checkpoint"));
+  if (hosts_of(launch) == 1) return;
   if (!goes_on_from_save(config))
     throw UsageError(concat("--max-restarts ", config.max_restarts, " with ", hosts_of(launch),
                             " hosts needs --save and --load of one folder, without --finetune, "
@@ -180,6 +186,15 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
                             "the run begins"));
   if (config.allow_fewer_devices)
     throw UsageError("--allow-fewer-devices: with several hosts every device is needed");
+}
+
+// A folder with a meta.json of its own is one checkpoint for every reader: what is saved below it
+// would never be found.
+void check_save(const TrainConfig& config) {
+  if (config.save.empty() || config.skip_train) return;
+  if (std::filesystem::exists(config.save + "/meta.json"))
+    throw UsageError(concat("--save ", config.save,
+                            ": is a checkpoint itself: name the folder that holds it, or another"));
 }
 
 // Everything that can be refused before memory is taken and others are met.
@@ -194,6 +209,7 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   check_planned_gpu(config);
   complete_config(config, given, console, cluster_of(job, world_size));
   check_launcher(config, job, console);
+  check_save(config);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
@@ -217,7 +233,10 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
 
 // This process as one rank: from its device to the end of its run.
 int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& prepared) {
-  StopRequest own_stop(config.exit_duration_in_mins, config.stop_file);
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::milliseconds began(job.launch().began_ms);  // of the launcher, if there is one
+  StopRequest own_stop(config.exit_duration_in_mins, config.stop_file,
+                       began.count() == 0 ? Clock::now() : Clock::time_point(began));
   SharedStop stop(own_stop, job);
   std::unique_ptr<ops::Ops> ops;
   try {

@@ -258,6 +258,12 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   const Ended given_up = wait(launcher);
   EXPECT_EQ(given_up.status, 1) << given_up.err;
   EXPECT_THAT(given_up.err, testing::EndsWith("give --load 'given up'\n"));
+  // A restart could load nothing that is saved, which is said before the first step.
+  const Ended lean =
+      run(saving_each_ten({"--save", "lean", "--no-save-optim", "--max-restarts", "1"}));
+  EXPECT_EQ(lean.status, 2);
+  EXPECT_THAT(lean.err, HasSubstr("--max-restarts 1 with --no-save-optim: a restart would find no "
+                                  "optimizer in --save: give --no-load-optim too, or "));
   const Ended nothing = killed("nothing", "2", "20");
   EXPECT_EQ(nothing.status, 1) << nothing.err;
   EXPECT_THAT(nothing.err, ContainsRegex("restart 1 of 2 with(.|\n)*restart 2 of 2 with"));

@@ -218,6 +218,15 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(nothing.err, HasSubstr("stopped after step 0, before anything was saved"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
+  // It counts from the beginning of the launcher, here when the machine was started.
+  const std::map<std::string, std::string> later = {
+      {"GRISTMILL_LAUNCHER", "trainer"}, {"GRISTMILL_RANK", "0"},
+      {"GRISTMILL_WORLD_SIZE", "1"},     {"GRISTMILL_LOCAL_RANK", "0"},
+      {"GRISTMILL_LOCAL_SIZE", "1"},     {"GRISTMILL_NODE", "0"},
+      {"GRISTMILL_NODES", "1"},          {"GRISTMILL_PORT", "0"},
+      {"GRISTMILL_EXACT_PORT", "0"},     {"GRISTMILL_BEGAN_MS", "1"}};
+  EXPECT_EQ(run(saving("later", {"--exit-duration-in-mins", "0.5"}), later).status, 75)
+      << read("err");
   // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked
   // for.
   EXPECT_EQ(run({"--stop-file", "stop"}).status, 1);
@@ -225,6 +234,17 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_EQ(measured.status, 0) << measured.err;
   EXPECT_THAT(measured.out, HasSubstr(" iteration        3/      12 |"));
   EXPECT_THAT(measured.out, testing::Not(HasSubstr(" iteration        4/")));
+}
+
+// A checkpoint's own folder means that checkpoint, for ever: what is saved in it is never loaded.
+TEST_F(ResumeTest, ACheckpointsOwnFolderIsNoPlaceToSave) {
+  ASSERT_EQ(run({"--save", "save"}).status, 0);
+  const std::string folder = "save/iter_0000012";
+  const Ended ended = run({"--load", folder, "--save", folder, "--train-iters", "20"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err,
+            "trainer: --save save/iter_0000012: is a checkpoint itself: name the folder "
+            "that holds it, or another\n");
 }
 
 // A disk that is full for one save: the run continues, says so, and ends as if nothing had

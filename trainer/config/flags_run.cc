@@ -167,7 +167,7 @@ cli::Group<C> report_group() {
            .field = integer(&C::exit_interval, 1)},
           {.name = "exit-duration-in-mins",
            .value = "MINUTES",
-           .help = "Save and end, as at SIGTERM, after this time.",
+           .help = "Save and end, as at SIGTERM, after this time; restarts do not begin it anew.",
            .field = real(&C::exit_duration_in_mins, 0)},
           {.name = "stop-file",
            .aliases = "kill-switch-path kill-switch-file",
