@@ -202,7 +202,8 @@ struct Prepared {
   Vocabulary vocabulary;
   ModelSpec spec;
   EngineOptions options;
-  std::string to_go_on;  ///< LoopParts::to_go_on.
+  std::string to_go_on;   ///< LoopParts::to_go_on.
+  bool from_save = true;  ///< LoopParts::from_save.
 };
 Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const Job& job,
                  int64_t world_size) {
@@ -299,7 +300,8 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                        .console = call.console,
                        .out = out,
                        .memory = memory ? &*memory : nullptr,
-                       .to_go_on = prepared.to_go_on},
+                       .to_go_on = prepared.to_go_on,
+                       .from_save = prepared.from_save},
                       std::move(start));
     if (job.speaks()) save_config(config, goes_on, call.console);
     job.barrier();  // rank 0 holds the folder of checkpoints, and all have loaded.
@@ -456,6 +458,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   const std::string change = to_go_on(config);
+  const bool from_save = goes_on_from_save(config);
   Job job(place, config, call.console);
   go_on_after_restart(config, place, call.console);
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
@@ -466,6 +469,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
     refuse_inputs_as_outputs(config, configurations);
+    if (!config.skip_train) metrics_descriptor(config);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {
@@ -475,6 +479,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
     return Job(rendezvous::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
   prepared.to_go_on = change;
+  prepared.from_save = from_save;
   if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   return run_rank(config, call, job, prepared);

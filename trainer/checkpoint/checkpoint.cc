@@ -191,9 +191,15 @@ void Checkpoint::verify(const std::function<bool(const std::string& file)>& want
 }
 
 bool same_folder(const std::string& a, const std::string& b) {
+  constexpr int kMostLinks = 40;  // as the system's own bound
   const auto whole = [](const std::string& path) {
     std::error_code none;
-    return (fs::weakly_canonical(fs::absolute(path, none), none) / "").lexically_normal();
+    fs::path at = fs::absolute(path, none);
+    if (!at.has_filename()) at = at.parent_path();
+    // weakly_canonical does not follow a link to what is not there yet.
+    for (int i = 0; i < kMostLinks && fs::is_symlink(at, none) && !fs::exists(at, none); ++i)
+      at = at.parent_path() / fs::read_symlink(at, none);
+    return (fs::weakly_canonical(at, none) / "").lexically_normal();
   };
   return !a.empty() && !b.empty() && (a == b || whole(a) == whole(b));
 }

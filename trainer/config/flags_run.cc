@@ -51,7 +51,7 @@ cli::Group<C> checkpoint_group() {
                .field = steps(&C::extra_save_iters)},
               {.name = "keep-last",
                .value = "N",
-               .help = "Checkpoints kept; older ones are removed. Default: all.",
+               .help = "Checkpoints kept; older ones of this run are removed. Default: all.",
                .field = integer(&C::keep_last, 1)},
               {.name = "load",
                .value = "DIR",
