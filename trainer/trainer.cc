@@ -172,7 +172,13 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
                             ": ranks that this program itself starts can keep one; "
                             "these were started by ",
                             launch.launcher));
-  if (config.max_restarts == 0 || !own || hosts_of(launch) == 1) return;
+  if (config.max_restarts == 0 || !own) return;
+  if (!config.save.empty() && config.no_save_optim && !config.no_load_optim &&
+      !config.in_memory_checkpoint)
+    throw UsageError(concat("--max-restarts ", config.max_restarts,
+                            " with --no-save-optim: a restart would find no optimizer in --save: "
+                            "give --no-load-optim too, or --in-memory-checkpoint"));
+  if (hosts_of(launch) == 1) return;
   if (!goes_on_from_save(config))
     throw UsageError(concat("--max-restarts ", config.max_restarts, " with ", hosts_of(launch),
                             " hosts needs --save and --load of one folder, without --finetune, "
@@ -183,18 +189,29 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
     throw UsageError("--allow-fewer-devices: with several hosts every device is needed");
 }
 
+// A folder with a meta.json of its own is one checkpoint for every reader: what is saved below it
+// would never be found.
+void check_save(const TrainConfig& config) {
+  if (config.save.empty() || config.skip_train) return;
+  if (std::filesystem::exists(config.save + "/meta.json"))
+    throw UsageError(concat("--save ", config.save,
+                            ": is a checkpoint itself: name the folder that holds it, or another"));
+}
+
 // Everything that can be refused before memory is taken and others are met.
 struct Prepared {
   Vocabulary vocabulary;
   ModelSpec spec;
   EngineOptions options;
-  std::string to_go_on;  ///< LoopParts::to_go_on.
+  std::string to_go_on;   ///< LoopParts::to_go_on.
+  bool from_save = true;  ///< LoopParts::from_save.
 };
 Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const Job& job,
                  int64_t world_size) {
   check_planned_gpu(config);
   complete_config(config, given, console, cluster_of(job, world_size));
   check_launcher(config, job, console);
+  check_save(config);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
@@ -218,7 +235,10 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
 
 // This process as one rank: from its device to the end of its run.
 int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& prepared) {
-  StopRequest own_stop(config.exit_duration_in_mins, config.stop_file);
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::milliseconds began(job.launch().began_ms);  // of the launcher, if there is one
+  StopRequest own_stop(config.exit_duration_in_mins, config.stop_file,
+                       began.count() == 0 ? Clock::now() : Clock::time_point(began));
   SharedStop stop(own_stop, job);
   std::unique_ptr<ops::Ops> ops;
   try {
@@ -281,7 +301,8 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                        .console = call.console,
                        .out = out,
                        .memory = memory ? &*memory : nullptr,
-                       .to_go_on = prepared.to_go_on},
+                       .to_go_on = prepared.to_go_on,
+                       .from_save = prepared.from_save},
                       std::move(start));
     if (job.speaks()) save_config(config, goes_on, call.console);
     job.barrier();  // rank 0 holds the folder of checkpoints, and all have loaded.
@@ -354,6 +375,7 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   options.host.devices = visible_gpus(config);
   // With several hosts the command itself continues from --save (check_launcher).
   if (one_host) options.host.run = new_run_id();
+  options.host.tracker = tracker_state(config.save);
   const MemoryHosts hosts{
       .count = hosts_of(job.launch()), .ranks = ranks, .own = one_host ? 0 : job.launch().rank};
   std::optional<MemoryFiles> memory;
@@ -437,6 +459,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   const std::string change = to_go_on(config);
+  const bool from_save = goes_on_from_save(config);
   Job job(place, config, call.console);
   go_on_after_restart(config, place, call.console);
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
@@ -447,6 +470,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
     refuse_inputs_as_outputs(config, configurations);
+    if (!config.skip_train) metrics_descriptor(config);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {
@@ -456,6 +480,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
     return Job(rendezvous::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
   prepared.to_go_on = change;
+  prepared.from_save = from_save;
   if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   return run_rank(config, call, job, prepared);

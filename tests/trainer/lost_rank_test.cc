@@ -258,6 +258,12 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   const Ended given_up = wait(launcher);
   EXPECT_EQ(given_up.status, 1) << given_up.err;
   EXPECT_THAT(given_up.err, testing::EndsWith("give --load 'given up'\n"));
+  // A restart could load nothing that is saved, which is said before the first step.
+  const Ended lean =
+      run(saving_each_ten({"--save", "lean", "--no-save-optim", "--max-restarts", "1"}));
+  EXPECT_EQ(lean.status, 2);
+  EXPECT_THAT(lean.err, HasSubstr("--max-restarts 1 with --no-save-optim: a restart would find no "
+                                  "optimizer in --save: give --no-load-optim too, or "));
   const Ended nothing = killed("nothing", "2", "20");
   EXPECT_EQ(nothing.status, 1) << nothing.err;
   EXPECT_THAT(nothing.err, ContainsRegex("restart 1 of 2 with(.|\n)*restart 2 of 2 with"));
@@ -321,7 +327,14 @@ TEST_F(LostRankTest, ARestartTakesOnlyWhatItsRunHasSaved) {
   // Moments that the command leaves out are not loaded after all.
   const Words without = {"--load", "save", "--no-load-optim", "--train-iters", "80"};
   EXPECT_EQ(killed(without, "20").status, 1);
-  const std::vector<std::string> losses = found(" iteration +62/.* lm loss: ([^ ]+)");
+  std::vector<std::string> losses = found(" iteration +62/.* lm loss: ([^ ]+)");
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[0], losses[1]);
+  // Nor where the run will have none of its own.
+  Words never = without;
+  never.push_back("--no-save-optim");
+  EXPECT_EQ(killed(never, "10").status, 75);
+  losses = found(" iteration +62/.* lm loss: ([^ ]+)");
   ASSERT_EQ(losses.size(), 2u);
   EXPECT_EQ(losses[0], losses[1]);
 

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <set>
+#include <sstream>
 
 #include "tests/trainer/run_program.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using Words = std::vector<std::string>;
 
 class ResumeTest : public ProgramTest {
  protected:
@@ -218,6 +220,15 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(nothing.err, HasSubstr("stopped after step 0, before anything was saved"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
+  // It counts from the beginning of the launcher, here when the machine was started.
+  const std::map<std::string, std::string> later = {
+      {"GRISTMILL_LAUNCHER", "trainer"}, {"GRISTMILL_RANK", "0"},
+      {"GRISTMILL_WORLD_SIZE", "1"},     {"GRISTMILL_LOCAL_RANK", "0"},
+      {"GRISTMILL_LOCAL_SIZE", "1"},     {"GRISTMILL_NODE", "0"},
+      {"GRISTMILL_NODES", "1"},          {"GRISTMILL_PORT", "0"},
+      {"GRISTMILL_EXACT_PORT", "0"},     {"GRISTMILL_BEGAN_MS", "1"}};
+  EXPECT_EQ(run(saving("later", {"--exit-duration-in-mins", "0.5"}), later).status, 75)
+      << read("err");
   // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked
   // for.
   EXPECT_EQ(run({"--stop-file", "stop"}).status, 1);
@@ -225,6 +236,93 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_EQ(measured.status, 0) << measured.err;
   EXPECT_THAT(measured.out, HasSubstr(" iteration        3/      12 |"));
   EXPECT_THAT(measured.out, testing::Not(HasSubstr(" iteration        4/")));
+}
+
+// A checkpoint's own folder means that checkpoint, for ever: what is saved in it is never loaded.
+TEST_F(ResumeTest, ACheckpointsOwnFolderIsNoPlaceToSave) {
+  ASSERT_EQ(run({"--save", "save"}).status, 0);
+  const std::string folder = "save/iter_0000012";
+  const Ended ended = run({"--load", folder, "--save", folder, "--train-iters", "20"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err,
+            "trainer: --save save/iter_0000012: is a checkpoint itself: name the folder "
+            "that holds it, or another\n");
+}
+
+// Metrics on what is open already are written from where it stands, behind whatever it has.
+TEST_F(ResumeTest, MetricsGoBehindTheMessagesOnOneDescriptor) {
+  const auto lines = [](const std::string& text, const char* begin) {
+    std::istringstream in(text);
+    int count = 0;
+    for (std::string line; std::getline(in, line);) count += line.starts_with(begin);
+    return count;
+  };
+  const Words words = {"--save", "s", "--load", "s", "--metrics-file", "/dev/stderr"};
+  Words stopped = words;
+  stopped.insert(stopped.end(), {"--exit-interval", "8"});
+  for (const Words& command : {stopped, words}) {
+    const Ended ended = run(command);
+    EXPECT_THAT(ended.status, testing::AnyOf(0, 75)) << ended.err;
+    const bool first = ended.status == 75;
+    EXPECT_EQ(lines(ended.err, "trainer: "), first ? 2 : 0) << ended.err;
+    EXPECT_EQ(lines(ended.err, "{\"iteration\": "), first ? 2 : 1) << ended.err;
+  }
+  // What was closed at the start takes nothing: that is said before the first step.
+  const auto closed = [&](const std::string& more) {
+    std::string line = TRAINER_PROGRAM;
+    for (const std::string& word : base()) line += " " + word;
+    return wait(start({"-c", "exec " + line + " --data-path d " + more}, {}, "/bin/sh", false));
+  };
+  Ended ended = closed("--metrics-file /dev/stderr 2>&-");
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.out, "");
+  ended = closed("--metrics-file /dev/stdout >&-");
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.err, "trainer: /dev/stdout: bad file descriptor\n");
+  ended = closed(">&-");
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("standard output: bad file descriptor"));
+  EXPECT_THAT(ended.err, testing::Not(HasSubstr("success")));
+}
+
+// --save has another run's checkpoints, and this one begins elsewhere: they stay, and so do the
+// lines of metrics up to where it begins, which is said. A command that goes on from --save
+// removes what it goes on from.
+TEST_F(ResumeTest, OlderCheckpointsOfOthersStay) {
+  const auto folders = [&](const std::string& save) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/" + save))
+      if (const std::string name = entry.path().filename(); name.starts_with("iter_"))
+        names.insert(name.substr(9));
+    return names;
+  };
+  const Words two = {"--save-interval", "2", "--keep-last", "1"};
+  const auto with = [&](Words words) {
+    words.insert(words.end(), two.begin(), two.end());
+    return words;
+  };
+  ASSERT_EQ(run({"--save", "base", "--exit-interval", "4"}).status, 1);
+  ASSERT_EQ(
+      run({"--save", "s", "--save-interval", "3", "--exit-interval", "6", "--seed", "9"}).status,
+      1);
+  const Ended other = run(with({"--load", "base", "--save", "s"}));
+  EXPECT_EQ(other.status, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("s/metrics.jsonl: its lines of iterations 1 to 4 stay: "));
+  EXPECT_THAT(folders("s"), testing::ElementsAre("003", "012"));
+  ASSERT_EQ(run({"--save", "own", "--load", "own", "--save-interval", "3", "--exit-interval", "6"})
+                .status,
+            75);
+  EXPECT_EQ(run(with({"--load", "own", "--save", "own"})).status, 0);
+  EXPECT_THAT(folders("own"), testing::ElementsAre("012"));
+}
+
+// A link to the folder of --save, which the run makes: the same command continues.
+TEST_F(ResumeTest, ALinkToWhereItWillSaveIsTheSameFolder) {
+  std::filesystem::create_directory_symlink("later", folder_ + "/early");
+  const Words words = {"--load", "early", "--save", "later", "--exit-interval", "4"};
+  EXPECT_EQ(run(words).status, 75) << read("err");
+  EXPECT_EQ(run(words).status, 75) << read("err");
+  EXPECT_THAT(read("out"), HasSubstr("loaded checkpoint from early/iter_0000004 "));
 }
 
 // A disk that is full for one save: the run continues, says so, and ends as if nothing had

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <system_error>
 
+#include <sys/stat.h>
+
 #include "libindexed/crc32c.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
@@ -189,9 +191,15 @@ void Checkpoint::verify(const std::function<bool(const std::string& file)>& want
 }
 
 bool same_folder(const std::string& a, const std::string& b) {
+  constexpr int kMostLinks = 40;  // as the system's own bound
   const auto whole = [](const std::string& path) {
     std::error_code none;
-    return (fs::weakly_canonical(fs::absolute(path, none), none) / "").lexically_normal();
+    fs::path at = fs::absolute(path, none);
+    if (!at.has_filename()) at = at.parent_path();
+    // weakly_canonical does not follow a link to what is not there yet.
+    for (int i = 0; i < kMostLinks && fs::is_symlink(at, none) && !fs::exists(at, none); ++i)
+      at = at.parent_path() / fs::read_symlink(at, none);
+    return (fs::weakly_canonical(at, none) / "").lexically_normal();
   };
   return !a.empty() && !b.empty() && (a == b || whole(a) == whole(b));
 }
@@ -232,6 +240,13 @@ std::optional<int64_t> tracked_iteration(const std::string& root) {
                     : message("; the newest stored is ", stored_iterations(root).back())));
   }
   return iteration;
+}
+
+std::string tracker_state(const std::string& root) {
+  struct stat about {};
+  if (::stat((root + "/" + kTracker).c_str(), &about) != 0) return "";
+  return message(about.st_ino, " ", about.st_size, " ", about.st_mtim.tv_sec, ".",
+                 about.st_mtim.tv_nsec);
 }
 
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step) {

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -131,8 +132,9 @@ class CheckpointRoot {
  public:
   /// Rank 0 locks the folder for writing, creating it if necessary, and removes unfinished files of
   /// a killed writer, as far as it can; no other rank may save before that. Errors:
-  /// std::system_error; std::runtime_error if another process is writing there.
-  explicit CheckpointRoot(std::string path, const WriterPlace& place = {});
+  /// std::system_error; std::runtime_error if another process is writing there. `only_own`: save()
+  /// removes no checkpoint but those of this object, and of this run by its number.
+  explicit CheckpointRoot(std::string path, const WriterPlace& place = {}, bool only_own = false);
   ~CheckpointRoot();
   CheckpointRoot(const CheckpointRoot&) = delete;
   CheckpointRoot& operator=(const CheckpointRoot&) = delete;
@@ -140,7 +142,8 @@ class CheckpointRoot {
   /// Writes this rank's shards; `meta` without files and tensors, which are filled in here. The
   /// weights go into one file and everything else into another; a record of both goes to rank 0,
   /// which waits for those of all ranks, merges them, gives the folder its name, then updates the
-  /// tracker, then removes all but the newest `keep_last` folders (0: none); the others wait for
+  /// tracker, then removes all but the newest `keep_last` folders (0: none) of those that it may
+  /// (see the constructor); the others wait for
   /// its result. Ranks communicate only by letters, so any thread may call it while training
   /// continues. If one fails, all stop writing and drop this save. `failure`: why this rank has
   /// nothing to write; the save is then dropped. The tracker always names a complete checkpoint, or
@@ -154,12 +157,15 @@ class CheckpointRoot {
  private:
   std::string describe(const std::exception& error) const;
   void commit(const CheckpointMeta& meta, const std::string& temporary) const;
-  std::string remove_older(int64_t iteration, int64_t keep_last) const;
+  bool removable(int64_t iteration, const std::string& run) const;
+  std::string remove_older(const CheckpointMeta& newest, int64_t keep_last) const;
   void remove_leftovers(const std::string& but) const;
 
   std::string path_;
   WriterPlace place_;
-  int64_t saves_ = 0;  ///< The number of saves, the same on all ranks.
+  bool only_own_;
+  std::set<int64_t> written_;  ///< Iterations that this object has saved.
+  int64_t saves_ = 0;          ///< The number of saves, the same on all ranks.
   int lock_ = -1;
 };
 
@@ -197,6 +203,10 @@ std::vector<int64_t> stored_iterations(const std::string& root);
 /// The iteration that the root's tracker names; nothing if there is no tracker. Errors:
 /// indexed::FormatError for one without a number.
 std::optional<int64_t> tracked_iteration(const std::string& root);
+
+/// A text that is another one once a save has replaced the root's tracker, even with the same
+/// number; "" if there is none. Errors: none.
+std::string tracker_state(const std::string& root);
 
 /// The checkpoint that `--load root` means: `step` if given, else the tracker's, else, without a
 /// tracker, the newest stored one; nothing if there is none. A root that is itself an iter_* folder

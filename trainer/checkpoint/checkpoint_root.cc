@@ -216,8 +216,8 @@ int64_t ShardSource::size_bytes() const {
   return safetensors_bytes(dtype, std::vector<int64_t>{piece.count});
 }
 
-CheckpointRoot::CheckpointRoot(std::string path, const WriterPlace& place)
-    : path_(std::move(path)), place_(place) {
+CheckpointRoot::CheckpointRoot(std::string path, const WriterPlace& place, bool only_own)
+    : path_(std::move(path)), place_(place), only_own_(only_own) {
   if (place_.rank > 0) return;
   fs::create_directories(path_);
   const std::string lock_path = path_ + "/.trainer.lock";
@@ -262,11 +262,23 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   }
 }
 
-std::string CheckpointRoot::remove_older(int64_t iteration, int64_t keep_last) const {
+// One that cannot be read is nobody's.
+bool CheckpointRoot::removable(int64_t iteration, const std::string& run) const {
+  if (!only_own_ || written_.contains(iteration)) return true;
+  try {
+    return !run.empty() && Checkpoint::open(iteration_folder(path_, iteration)).meta().run == run;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+std::string CheckpointRoot::remove_older(const CheckpointMeta& newest, int64_t keep_last) const {
   if (keep_last == 0) return "";
   try {
     std::vector<int64_t> stored = stored_iterations(path_);
-    std::erase_if(stored, [&](int64_t other) { return other > iteration; });
+    std::erase_if(stored, [&](int64_t other) {
+      return other > newest.state.iteration || !removable(other, newest.run);
+    });
     for (size_t i = 0; i + static_cast<size_t>(keep_last) < stored.size(); ++i)
       remove_checkpoint(path_, stored[i]);
   } catch (const std::exception& error) {
@@ -321,8 +333,9 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
     meeting.drop(message(meeting.name(0), ": ", describe(error)));
   }
   folder.release();
+  written_.insert(iteration);
   if (many) meeting.tell("");
-  return remove_older(iteration, keep_last);
+  return remove_older(meta, keep_last);
 }
 
 }  // namespace trainer

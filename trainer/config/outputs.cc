@@ -2,6 +2,13 @@
 // Room: trainer/config. The inputs that flags name, compared with the outputs; see outputs.h.
 #include "trainer/config/outputs.h"
 
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "tools/cli/output_path.h"
 #include "tools/cli/same_file.h"
 
 namespace trainer {
@@ -25,6 +32,17 @@ void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::
   inputs.insert(inputs.end(), others.begin(), others.end());
   cli::refuse_input_as_output("--metrics-file", config.metrics_file, inputs);
   cli::refuse_input_as_output("--schedule-svg", config.schedule_svg, inputs);
+}
+
+int metrics_descriptor(const TrainConfig& config) {
+  const std::string& path = config.metrics_file;
+  const int open = path == "/dev/stdout" ? STDOUT_FILENO : cli::open_descriptor(path).value_or(-1);
+  if (open < 0) return -1;
+  // What was closed at the start (cli::run) can be neither read nor written.
+  const int flags = ::fcntl(open, F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+    throw std::system_error(EBADF, std::generic_category(), path);
+  return open;
 }
 
 }  // namespace trainer

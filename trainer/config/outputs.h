@@ -19,4 +19,9 @@ void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::
 /// The files of `config` that are read: those above without `others`.
 std::vector<std::string> input_files(const TrainConfig& config);
 
+/// N where --metrics-file names what is open already as descriptor N (/dev/stderr, /dev/fd/N,
+/// standard output), which is written from where it stands; -1 for any other file. Errors:
+/// std::system_error (EBADF) if it cannot be written; to be asked before other files are opened.
+int metrics_descriptor(const TrainConfig& config);
+
 }  // namespace trainer

@@ -157,8 +157,10 @@ void LogFile::consume(size_t bytes) {
 
 void LogFile::refused(int error) {
   close();  // a file that was removed to make room frees it only when closed.
-  if (strict_ && !may_pass(error))
+  if (strict_ && !may_pass(error)) {
+    refusal_ = error;
     throw std::system_error(error, std::generic_category(), options_.path);
+  }
   strict_ = false;
   if (refusal_ == 0) {
     refused_entries_ = static_cast<int64_t>(kept_.size());

@@ -113,9 +113,10 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
 
 Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(options)) {
   if (!options_.metrics_file.empty()) {
-    refuse_foreign(options_.metrics_file);
+    if (options_.descriptor < 0) refuse_foreign(options_.metrics_file);
     file_ = std::make_unique<LogFile>(LogFileOptions{
         .path = options_.metrics_file,
+        .descriptor = options_.descriptor,
         .prepare = [this] { return take_over(); },
         .gap =
             [](int64_t lost, int64_t iteration) {
@@ -136,7 +137,11 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
 std::string Metrics::take_over() const {
   const std::string& path = options_.metrics_file;
   const std::optional<int64_t> last = forget_after(path, options_.first_iteration);
-  if (!last || *last >= options_.last_interval) return "";
+  if (last && *last > 0 && options_.from_elsewhere && options_.say)
+    options_.say(indexed::message(path, ": its lines of iterations 1 to ", options_.first_iteration,
+                                  " stay: they are another run's, unless it is the file of the run "
+                                  "whose checkpoint this one begins from"));
+  if (!last || *last >= options_.last_interval || options_.from_elsewhere) return "";
   const std::string which = indexed::message(*last + 1, " to ", options_.last_interval);
   if (options_.say)
     options_.say(indexed::message(path, ": the lines of iterations ", which,

@@ -21,7 +21,9 @@ namespace trainer {
 
 /// Where to write, and which tags besides Megatron's standard ones.
 struct MetricsOptions {
-  std::string metrics_file = {};     ///< empty: none.
+  std::string metrics_file = {};  ///< empty: none.
+  /// An open descriptor that metrics_file names: nothing is taken over from it. -1: none.
+  int descriptor = -1;
   std::string tensorboard_dir = {};  ///< empty: none.
   bool loss_scale = true;            ///< tag loss-scale.
   bool timers = false;               ///< tags iteration-time and throughput.
@@ -30,6 +32,8 @@ struct MetricsOptions {
   int64_t first_iteration = 0;       ///< iterations already done by the run that this one resumes.
   /// The last of these for which it had a line; 0: none.
   int64_t last_interval = 0;
+  /// What has those iterations lies elsewhere: the metrics file may have another run's lines.
+  bool from_elsewhere = false;
   std::function<void(const std::string&)> say = {};  ///< as in LogFileOptions.
   size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes;
 };
@@ -42,7 +46,7 @@ class Metrics {
   /// Opens the files. Lines of metrics.jsonl about iterations after first_iteration came from a run
   /// that died after its last checkpoint: these, and an incomplete line, are removed, so that the
   /// file describes one run. The same is done for TensorBoard. Lines that such a run had kept in
-  /// memory are reported as missing.
+  /// memory are reported as missing. With `from_elsewhere` it is only said which lines stay.
   /// Errors: as LogFile; std::runtime_error naming a metrics file that has other content.
   Metrics(MetricsOptions options, double time);
   Metrics(const Metrics&) = delete;

@@ -87,6 +87,8 @@ bool read_own(const Reader& env, Launch& launch) {
   launch.run = env.text("GRISTMILL_RUN");
   launch.secret = env.text("GRISTMILL_JOB_SECRET");
   launch.restarts = env.number("GRISTMILL_RESTARTS").value_or(0);
+  launch.began_ms = std::strtoll(env.text("GRISTMILL_BEGAN_MS").c_str(), nullptr, 10);
+  launch.tracker = env.text("GRISTMILL_TRACKER");
   launch.memory_files = numbers(env.text("GRISTMILL_MEMORY_FILES"));
   launch.end_file = env.number("GRISTMILL_END_FILE").value_or(-1);
   launch.device = env.number("GRISTMILL_DEVICE").value_or(-1);
@@ -362,6 +364,8 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& l) {
           {"GRISTMILL_RUN", l.run},
           {"GRISTMILL_JOB_SECRET", l.secret},
           {"GRISTMILL_RESTARTS", std::to_string(l.restarts)},
+          {"GRISTMILL_BEGAN_MS", std::to_string(l.began_ms)},
+          {"GRISTMILL_TRACKER", l.tracker},
           {"GRISTMILL_MEMORY_FILES", listed(l.memory_files)},
           {"GRISTMILL_END_FILE", l.end_file >= 0 ? std::to_string(l.end_file) : ""}};
 }

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,11 @@ struct Launch {
   std::string run;
   std::string secret;  ///< Given by the launcher; may be empty.
   int restarts = 0;
+  /// What was told of the folder of checkpoints (trainer::tracker_state) when this program's
+  /// launcher began.
+  std::string tracker;
+  /// When this program's launcher began, by this host's monotonic clock; 0: there is none.
+  int64_t began_ms = 0;
   /// Descriptors of the memory that this program's launcher keeps for in-memory checkpoints
   /// (trainer/checkpoint/memory_checkpoints.h); its ranks inherit them. Empty: none.
   std::vector<int> memory_files;

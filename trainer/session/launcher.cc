@@ -369,7 +369,20 @@ int tell_the_others(const LauncherOptions& options, const std::string& line,
   return signal;
 }
 
-/// As launch_ranks, with the signal that ended it.
+/// Says what continues the run, where the same command does not. `now`: the iteration from which.
+void say_how_to_go_on(const LauncherOptions& options, int64_t now, cli::Console& console) {
+  if (!options.to_go_on.empty() && (options.saved ? options.saved() : now > 0))
+    console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
+}
+
+/// Whether ranks that had not yet taken over the signal were ended by it in a later start: nothing
+/// was done since the last checkpoint.
+bool stopped_while_starting(const LauncherOptions& options, const Ending& ending, int restarts) {
+  const bool stop = ending.signal == SIGTERM || ending.signal == SIGUSR1;
+  return stop && restarts > 0 && options.resumable && ending.status == 128 + ending.signal;
+}
+
+/// As launch_ranks, with the signal that ended it. `options.host.began_ms` is set.
 Ending launch(const LauncherOptions& options, cli::Console& console) {
   const WatchedSignals watched;
   const auto iteration = [&] { return options.iteration ? options.iteration() : 0; };
@@ -385,6 +398,13 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (!ending.line.empty()) console.error(ending.line);
     const bool no_device = ending.status == exit_status::kNoDevice;
     if (ending.status == exit_status::kResumable) ending.status = given_up(options, true);
+    if (stopped_while_starting(options, ending, restarts)) {
+      console.note(concat(host, ending.signal == SIGTERM ? "SIGTERM" : "SIGUSR1",
+                          ": stopped before the ranks had started again",
+                          options.to_go_on.empty() ? "; the same command continues" : ""));
+      say_how_to_go_on(options, iteration(), console);
+      ending.status = given_up(options, true);
+    }
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
     // The other hosts have ended, or will, and would not come again.
     if (many_hosts && ending.over) {
@@ -402,8 +422,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (!again || !devices.go_on(ending, now)) {
       if (!many_hosts && ending.signal == 0 && !left && options.max_restarts > 0)
         console.error(budget.used_up());
-      if (safe && !options.to_go_on.empty() && (options.saved ? options.saved() : now > 0))
-        console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
+      if (safe) say_how_to_go_on(options, now, console);
       return ending;
     }
     console.note(concat(host, budget.text(), " with ",
@@ -416,7 +435,11 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
 std::string new_run_id() { return rendezvous::to_hex(rendezvous::random_bytes(16)); }
 
 int launch_ranks(const LauncherOptions& options, cli::Console& console) {
-  const Ending ending = launch(options, console);
+  LauncherOptions begun = options;
+  begun.host.began_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
+          .count();
+  const Ending ending = launch(begun, console);
   if (ending.signal == SIGINT || ending.signal == SIGHUP) {
     std::signal(ending.signal, SIG_DFL);
     std::raise(ending.signal);

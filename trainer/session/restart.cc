@@ -4,6 +4,7 @@
 #include "trainer/session/restart.h"
 
 #include <exception>
+#include <ranges>
 
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -12,17 +13,54 @@
 namespace trainer {
 namespace {
 
-/// For a folder whose newest checkpoint cannot be read: whether it may be one that run `run` has
-/// saved. It is not if every checkpoint there can be read and is another run's.
-bool may_have_saved(const TrainConfig& config, const std::string& run) {
-  if (run.empty() || goes_on_from_save(config)) return true;
+SavedStep step_of(const CheckpointMeta& meta, bool tracked) {
+  return {.iteration = meta.state.iteration, .optimizer = meta.has_optimizer, .tracked = tracked};
+}
+
+/// What run `run` has saved in a folder.
+struct OwnSaves {
+  std::optional<SavedStep> newest;
+  bool unreadable = false;  ///< A checkpoint there cannot be read: it may be another one.
+};
+OwnSaves own_saves(const std::string& root, const std::string& run) {
+  OwnSaves out;
+  for (const int64_t iteration : stored_iterations(root) | std::views::reverse) {
+    try {
+      const Checkpoint checkpoint = Checkpoint::open(iteration_folder(root, iteration));
+      if (checkpoint.meta().run != run) continue;
+      out.newest = step_of(checkpoint.meta(), false);
+      break;
+    } catch (const std::exception&) {
+      out.unreadable = true;
+    }
+  }
+  return out;
+}
+
+/// For a folder whose newest checkpoint cannot be read: whether it may be one that the run of
+/// `launch` has saved. It is not if the tracker is as it was when the run began, and every
+/// checkpoint there can be read and is another run's.
+bool may_have_saved(const TrainConfig& config, const rendezvous::Launch& launch) {
+  if (launch.run.empty() || goes_on_from_save(config)) return true;
+  if (launch.by_trainer && tracker_state(config.save) != launch.tracker) return true;
   try {
-    for (const int64_t iteration : stored_iterations(config.save))
-      if (Checkpoint::open(iteration_folder(config.save, iteration)).meta().run == run) return true;
+    const OwnSaves own = own_saves(config.save, launch.run);
+    return own.newest || own.unreadable;
   } catch (const std::exception&) {
     return true;
   }
-  return false;
+}
+
+/// saved_step; where the newest checkpoint cannot be read and may be the run's, one without a
+/// number: find_start says what is wrong there.
+std::optional<SavedStep> step_or_unknown(const TrainConfig& config,
+                                         const rendezvous::Launch& launch) {
+  try {
+    return saved_step(config, launch.run);
+  } catch (const std::exception&) {
+    if (may_have_saved(config, launch)) return SavedStep{};
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -32,9 +70,11 @@ std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string
   const std::optional<std::string> folder = find_checkpoint(config.save, std::nullopt);
   if (!folder) return std::nullopt;
   const Checkpoint checkpoint = Checkpoint::open(*folder);
-  const CheckpointMeta& meta = checkpoint.meta();
-  if (!run.empty() && meta.run != run && !goes_on_from_save(config)) return std::nullopt;
-  return SavedStep{.iteration = meta.state.iteration, .optimizer = meta.has_optimizer};
+  const bool own = run.empty() || checkpoint.meta().run == run;
+  if (!own)
+    if (const OwnSaves saved = own_saves(config.save, run); saved.newest) return saved.newest;
+  if (!own && !goes_on_from_save(config)) return std::nullopt;
+  return step_of(checkpoint.meta(), true);
 }
 
 int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run) {
@@ -49,12 +89,7 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
 void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
                          cli::Console& console) {
   if (launch.restarts == 0 || config.save.empty()) return;
-  std::optional<SavedStep> saved;
-  try {
-    saved = saved_step(config, launch.run);
-  } catch (const std::exception&) {  // find_start says what is wrong there.
-    if (may_have_saved(config, launch.run)) saved = SavedStep{};
-  }
+  const std::optional<SavedStep> saved = step_or_unknown(config, launch);
   if (!saved) {
     if (!config.in_memory_checkpoint && !goes_on_from_save(config))
       console.note(
@@ -64,7 +99,10 @@ void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
   config.load = config.save;
   config.finetune = false;
   config.ckpt_step.reset();
-  if (saved->optimizer) config.no_load_optim = false;
+  if (!saved->tracked) config.ckpt_step = saved->iteration;
+  // With --no-save-optim a checkpoint that has an optimizer is none of the run's own: the first
+  // start may have left that optimizer out.
+  if (saved->optimizer && !config.no_save_optim) config.no_load_optim = false;
 }
 
 }  // namespace trainer

@@ -19,10 +19,13 @@ namespace trainer {
 struct SavedStep {
   int64_t iteration = 0;
   bool optimizer = true;  ///< Without it (--no-save-optim) a run does not go on as it was.
+  bool tracked = true;    ///< Whether --load of the folder means it, without --ckpt-step.
 };
 
 /// That checkpoint, if run `run` itself has saved it, or if the command continues from --save
-/// anyway (goes_on_from_save). `run`: rendezvous::Launch::run; if that is empty, any counts.
+/// anyway (goes_on_from_save). Where the tracker names another run's, it is the newest one of `run`
+/// in the folder: a writer may be killed before it updates the tracker. `run`:
+/// rendezvous::Launch::run; if that is empty, any counts.
 /// Errors: as Checkpoint::open and find_checkpoint.
 std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string& run);
 
@@ -32,8 +35,9 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
 /// Makes `config` that of a later start: it loads what the run has saved, with all of it, because
 /// what the command leaves out or replaces is meant for the first start. If the run has saved
 /// nothing yet, all stays as it was: such a start begins as the first one did. Where the newest
-/// checkpoint cannot be read and may be the run's, the start will end with the reason. No effect at
-/// a first start.
+/// checkpoint cannot be read and may be the run's, because the tracker has changed since the run
+/// began or another one there is its own, the start will end with the reason. No effect at a first
+/// start.
 void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
                          cli::Console& console);
 

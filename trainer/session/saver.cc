@@ -16,7 +16,7 @@ namespace trainer {
 
 Saver::Saver(Engine& engine, SaverOptions options)
     : options_(std::move(options)), snapshot_(engine, options_.optimizer, options_.ahead) {
-  if (options_.memory == nullptr) root_.emplace(options_.root, options_.place);
+  if (options_.memory == nullptr) root_.emplace(options_.root, options_.place, options_.only_own);
 }
 
 Saver::~Saver() {

@@ -26,6 +26,7 @@ struct SaverOptions {
   bool optimizer = true;
   bool background = true;  ///< false: save() returns when the checkpoint is on disk.
   int64_t keep_last = 0;   ///< 0: all.
+  bool only_own = false;   ///< Older checkpoints of other runs stay: see CheckpointRoot.
   bool ahead = false;      ///< Steps precede the first save: see Snapshot.
   WriterPlace place = {};  ///< This rank's place among the ranks.
 };

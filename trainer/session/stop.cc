@@ -36,8 +36,9 @@ void on_signal(int number) {
 
 }  // namespace
 
-StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_file)
-    : deadline_mins_(deadline_mins), stop_file_(std::move(stop_file)) {
+StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_file,
+                         std::chrono::steady_clock::time_point begin)
+    : deadline_mins_(deadline_mins), stop_file_(std::move(stop_file)), begin_(begin) {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
@@ -51,7 +52,7 @@ std::optional<std::string> StopRequest::reason() {
   if (seen != 0) return seen == SIGTERM ? "SIGTERM" : "SIGUSR1";
   const Clock::time_point now = Clock::now();
   if (deadline_mins_ &&
-      now - start_ >= std::chrono::duration<double, std::ratio<60>>(*deadline_mins_)) {
+      now - begin_ >= std::chrono::duration<double, std::ratio<60>>(*deadline_mins_)) {
     return cli::concat("--exit-duration-in-mins ", *deadline_mins_);
   }
   if (!stop_file_.empty() && now >= next_look_) {

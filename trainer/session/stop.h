@@ -18,8 +18,9 @@ class StopRequest {
   static constexpr std::chrono::seconds kTogether{3};
 
   /// Catches SIGTERM and SIGUSR1 from now on; a later one of them ends the process at once.
-  /// `deadline_mins` counts from now; `stop_file` may be empty.
-  StopRequest(std::optional<double> deadline_mins, std::string stop_file);
+  /// `deadline_mins` counts from `begin`; `stop_file` may be empty.
+  StopRequest(std::optional<double> deadline_mins, std::string stop_file,
+              std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now());
   /// The handlers stay installed, for a first signal that arrives while the process ends.
   ~StopRequest() = default;
   StopRequest(const StopRequest&) = delete;
@@ -34,8 +35,8 @@ class StopRequest {
 
   std::optional<double> deadline_mins_;
   std::string stop_file_;
-  Clock::time_point start_ = Clock::now();
-  Clock::time_point next_look_ = start_;
+  Clock::time_point begin_;
+  Clock::time_point next_look_ = Clock::now();
   bool file_seen_ = false;
 };
 

@@ -16,6 +16,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/config/outputs.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/restart.h"
 #include "trainer/spec/model_fields.h"
@@ -101,6 +102,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
     : parts_(parts), batches_(parts.config), plot_(plot_kind(parts), parts.console) {
   const TrainConfig& config = parts_.config;
   const std::string loaded = start.checkpoint && !start.in_memory ? start.checkpoint->path() : "";
+  const bool elsewhere = !loaded.empty() && !same_folder(loaded + "/..", config.save);
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
@@ -115,6 +117,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
                                     .optimizer = !config.no_save_optim,
                                     .background = config.async_save,
                                     .keep_last = config.keep_last.value_or(0),
+                                    .only_own = !parts_.from_save,
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
     if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config.save);
@@ -124,9 +127,11 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
         parts_.engine, SaverOptions{.memory = parts_.memory,
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
+  const bool has_file = !config.skip_train && parts_.job.speaks();
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
-          .metrics_file = config.skip_train || !parts_.job.speaks() ? "" : config.metrics_file,
+          .metrics_file = has_file ? config.metrics_file : "",
+          .descriptor = has_file ? metrics_descriptor(config) : -1,
           .tensorboard_dir = parts_.job.speaks() ? config.tensorboard_dir : "",
           .loss_scale = config.log_loss_scale_to_tensorboard,
           .timers = config.log_timers_to_tensorboard,
@@ -134,6 +139,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .world_size = config.log_world_size_to_tensorboard ? config.derived.world_size : 0,
           .first_iteration = first_iteration_,
           .last_interval = first_iteration_ - state_.interval_steps,
+          .from_elsewhere = elsewhere,
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
   metrics_->configuration(effective_config(config), first_iteration_, wall_clock());
@@ -174,7 +180,8 @@ void TrainingLoop::begin(Start start) {
   }
   restored_ = start.in_memory;
   const std::string& run = parts_.job.launch().run;
-  if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration)
+  if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration &&
+      tracked_iteration(parts_.config.save) == state_.iteration)
     saved_iteration_ = state_.iteration;
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {

@@ -66,6 +66,8 @@ struct LoopParts {
   /// What to change in the command so that it continues the run (to_go_on): a later start's
   /// `config` is no longer the command's.
   std::string to_go_on;
+  /// Whether the command continues from --save (goes_on_from_save): what is there is the run's.
+  bool from_save = true;
 };
 
 /// State: one thread. Owns the logs, the loaders and the saver, but not the engine.

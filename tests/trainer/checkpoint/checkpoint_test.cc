@@ -46,6 +46,7 @@ class CheckpointTest : public testing::Test {
     std::iota(vector.begin(), vector.end(), static_cast<float>(-iteration));
     CheckpointMeta meta;
     meta.writer = "test";
+    meta.run = run_;
     meta.state.iteration = iteration;
     meta.config = {{"num-layers", {"2"}}, {"data-path", {"0.3", "a", "0.7", "b"}}};
     meta.model = {{"family", "gpt2"}, {"hidden_size", "64"}, {"tied_embeddings", "true"}};
@@ -71,7 +72,7 @@ class CheckpointTest : public testing::Test {
     return text;
   }
 
-  std::string root_;
+  std::string root_, run_;
 };
 
 std::vector<float> as_floats(const std::vector<std::byte>& bytes) {
@@ -265,9 +266,28 @@ TEST_F(CheckpointTest, KeepsTheLastAndReplacesTheSame) {
             iteration_folder(root_, 40));
 }
 
+// A run that does not continue what it finds in its folder removes nothing of it.
+TEST_F(CheckpointTest, OnlyOwnOnesAreRemovedWhereOthersAre) {
+  run_ = "theirs";
+  for (const int64_t iteration : {10, 20}) save(iteration);
+  for (const char* run : {"", "ours"}) {
+    run_ = run;
+    CheckpointRoot root(root_, {}, true);
+    for (const int64_t iteration : {30, 40, 50}) save(root, iteration, 2);
+    EXPECT_THAT(stored_iterations(root_), ElementsAre(10, 20, 40, 50)) << run;
+  }
+  // A later start of the same run knows its own by their run.
+  CheckpointRoot again(root_, {}, true);
+  save(again, 60, 2);
+  EXPECT_THAT(stored_iterations(root_), ElementsAre(10, 20, 50, 60));
+}
+
 TEST_F(CheckpointTest, OneFolderHasManyNames) {
   fs::create_directories(root_ + "/there");
   fs::create_directory_symlink(root_ + "/there", root_ + "/link");
+  fs::create_directory_symlink("later", root_ + "/early");
+  EXPECT_TRUE(same_folder(root_ + "/early/", root_ + "/later"));
+  EXPECT_FALSE(same_folder(root_ + "/early", root_ + "/there"));
   EXPECT_TRUE(same_folder(root_ + "/link", root_ + "/there/"));
   EXPECT_TRUE(same_folder(fs::relative(root_ + "/there"), root_ + "/there"));
   EXPECT_TRUE(same_folder("not there/", "./not there"));

@@ -255,6 +255,18 @@ TEST_F(LogFileTest, MetricsOfADeadRunWaitToo) {
     Metrics metrics(first, 0);
     for (r.iteration = 10; r.iteration <= 50; r.iteration += 10) metrics.interval(r);
   }
+  // Of a run that begins from a checkpoint in another folder, they may be another run's.
+  {
+    said_.clear();
+    Metrics({.metrics_file = path_,
+             .first_iteration = 60,
+             .last_interval = 60,
+             .from_elsewhere = true,
+             .say = options().say},
+            0);
+    EXPECT_THAT(lines(), ElementsAre("10", "20", "30", "40", "50"));
+    EXPECT_THAT(said_, ElementsAre(HasSubstr(": its lines of iterations 1 to 60 stay: they are ")));
+  }
   // It died with lines 60 to 80 in memory, after a checkpoint of 85, and of 35 before.
   for (const auto& [iterations, last_interval] : {std::pair{85, 80}, std::pair{35, 30}}) {
     said_.clear();

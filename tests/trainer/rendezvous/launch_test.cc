@@ -65,9 +65,13 @@ TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
   EXPECT_EQ(detect(named).run, "6a6f622037") << "its bytes";
   Launch host = detect({}, 4);
   host.run = "abc";
+  host.tracker = "7 2 1.5";
+  host.began_ms = 5'000'000'000;
   Variables child;
   for (const auto& [name, value] : to_variables(ranks_on_host(host, 4)[2])) child[name] = value;
   EXPECT_EQ(detect(child, 4).run, "abc");
+  EXPECT_EQ(detect(child, 4).tracker, "7 2 1.5");
+  EXPECT_EQ(detect(child, 4).began_ms, 5'000'000'000);
 }
 
 TEST(Launch, TorchrunWinsOverTheTaskOfSrunAroundIt) {

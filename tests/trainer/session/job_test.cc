@@ -310,6 +310,75 @@ TEST_F(MemoryStartTest, AnotherRunsCheckpointCountsOnlyWhereTheCommandContinuesF
   EXPECT_TRUE(later(1).no_load_optim) << "there is none to load";
 }
 
+/// What go_on_after_restart makes of the command of `config` in the start after the first.
+TrainConfig later(const TrainConfig& config, const rendezvous::Launch& launch, std::string& said) {
+  TrainConfig out = config;
+  said = printed([&](cli::Console& console) { go_on_after_restart(out, launch, console); });
+  return out;
+}
+
+// The moments of the checkpoint that a run begins from stay left out until it has saved its own,
+// which is never where --no-save-optim leaves them out, too.
+TEST_F(MemoryStartTest, MomentsThatTheFirstStartLeftOutStayLeftOut) {
+  run_ = "theirs";
+  save_on_disk(6);
+  config_.load = config_.save;
+  config_.no_load_optim = config_.no_save_optim = true;
+  const rendezvous::Launch again{.by_trainer = true, .run = "ours", .restarts = 1};
+  std::string said;
+  const TrainConfig config = later(config_, again, said);
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(config.load, config_.save);
+  EXPECT_TRUE(config.no_load_optim);
+}
+
+// Killed between the name of its first checkpoint and the tracker, which names another run's.
+TEST_F(MemoryStartTest, AnOwnCheckpointThatTheTrackerDoesNotNameIsTaken) {
+  const auto track = [&](const char* step) {
+    std::ofstream(config_.save + "/latest_checkpointed_iteration.txt") << step;
+  };
+  run_ = "theirs";
+  save_on_disk(60);
+  save_on_disk(20);
+  run_ = "ours";
+  save_on_disk(10);
+  save_on_disk(30);
+  track("60");
+  EXPECT_EQ(whole_saved_iteration(config_, "ours"), 30);
+  EXPECT_EQ(whole_saved_iteration(config_, "nobody's"), -1);
+  const rendezvous::Launch again{.by_trainer = true, .run = "ours", .restarts = 1};
+  std::string said;
+  TrainConfig config = later(config_, again, said);
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(config.load, config_.save);
+  EXPECT_EQ(config.ckpt_step, 30);
+  // One that cannot be read is no reason to take another run's.
+  std::ofstream(config_.save + "/iter_0000030/meta.json") << "{";
+  EXPECT_EQ(later(config_, again, said).ckpt_step, 10);
+  track("10");
+  config = later(config_, again, said);
+  EXPECT_EQ(config.load, config_.save);
+  EXPECT_EQ(config.ckpt_step, std::nullopt);
+}
+
+// The tracker has changed since the run began: what it names is the run's, although it is gone.
+TEST_F(MemoryStartTest, AnOwnCheckpointThatIsGoneIsNotNothing) {
+  config_.in_memory_checkpoint.reset();
+  run_ = "theirs";
+  save_on_disk(60);
+  rendezvous::Launch again{.by_trainer = true, .run = "ours", .restarts = 1};
+  again.tracker = tracker_state(config_.save);
+  std::string said;
+  std::filesystem::remove(config_.save + "/iter_0000060/meta.json");
+  EXPECT_EQ(later(config_, again, said).load, "");
+  EXPECT_THAT(said, HasSubstr("this run has saved nothing there yet: it begins again"));
+  run_ = "ours";
+  save_on_disk(60);
+  std::filesystem::remove(config_.save + "/iter_0000060/meta.json");
+  EXPECT_EQ(later(config_, again, said).load, config_.save);
+  EXPECT_EQ(said, "");
+}
+
 TEST_F(MemoryStartTest, ARecordThatCannotBeReadIsNone) {
   std::filesystem::create_directories(config_.save + "/iter_0000003");
   std::ofstream(config_.save + "/latest_checkpointed_iteration.txt") << "3";

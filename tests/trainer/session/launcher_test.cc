@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -47,6 +48,7 @@ TEST(FakeRank, DISABLED_Ends) {
   // It hears that the run is over, before it ends in any way.
   if (number("FAKE_OVER") == 1 && write(number("GRISTMILL_END_FILE"), ".", 1) != 1)
     _exit(exit_status::kUsage);
+  if (number("FAKE_SAYS") == 1) dprintf(2, "began %s\n", std::getenv("GRISTMILL_BEGAN_MS"));
   if (number("GRISTMILL_DEVICE") != number("FAKE_DEVICE")) {
     if (number("FAKE_OTHERS") == kSleeps) std::this_thread::sleep_for(std::chrono::minutes(1));
     _exit(number("FAKE_OTHERS"));
@@ -191,6 +193,57 @@ TEST(Launcher, WhatIsStoppedEndsAsItCanBeContinued) {
   options.to_go_on = "--load s";
   EXPECT_EQ(launch(exit_status::kResumable, exit_status::kResumable, options).status,
             exit_status::kFailed);
+}
+
+// Ranks that a restart has started end by a signal before they take it over: nothing is lost.
+TEST(Launcher, AStopJustAfterARestartEndsAsItCanBeContinued) {
+  const auto stopped = [](LauncherOptions options, int number) {
+    options.max_restarts = 2;
+    int asked = 0;
+    options.iteration = [asked, number]() mutable {
+      if (++asked != 2) return 4;
+      setenv("FAKE_DEVICE", "9", 1);  // all ranks of the next start wait for a signal.
+      setenv("FAKE_OTHERS", std::to_string(kSleeps).c_str(), 1);
+      std::thread([number] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        kill(getpid(), number);
+      }).detach();
+      return 4;
+    };
+    return launch(-SIGKILL, exit_status::kRankLost, options);
+  };
+  const std::string again = "trainer: restart 1 of 2 with 3 ranks\ntrainer: SIG",
+                    line = ": stopped before the ranks had started again";
+  Outcome run = stopped({.resumable = true}, SIGTERM);
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.lines, again + "TERM" + line + "; the same command continues\n");
+  run = stopped({.resumable = true, .to_go_on = "--load s"}, SIGUSR1);
+  EXPECT_EQ(run.status, exit_status::kFailed);
+  EXPECT_EQ(run.lines, again + "USR1" + line +
+                           "\ntrainer: to continue from the last checkpoint, give --load s\n");
+  EXPECT_EQ(stopped({.resumable = false}, SIGTERM).status, 128 + SIGTERM);
+}
+
+// --exit-duration-in-mins counts from the launcher's beginning, whichever start reads it.
+TEST(Launcher, EveryStartKnowsWhenTheLauncherBegan) {
+  const auto now = [] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  setenv("FAKE_SAYS", "1", 1);
+  const int64_t before = now();
+  const Outcome run =
+      launch(-SIGKILL, exit_status::kRankLost, {.max_restarts = 1, .resumable = true});
+  unsetenv("FAKE_SAYS");
+  std::set<int64_t> told;
+  int starts = 0;
+  for (size_t at = 0; (at = run.lines.find("began ", at)) != std::string::npos; at += 6, ++starts)
+    told.insert(std::atoll(run.lines.c_str() + at + 6));
+  EXPECT_EQ(starts, 6);
+  ASSERT_EQ(told.size(), 1u) << run.lines;
+  EXPECT_GE(*told.begin(), before);
+  EXPECT_LE(*told.begin(), now());
 }
 
 TEST(Launcher, ProgressGivesTheRestartsBack) {
