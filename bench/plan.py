@@ -9,6 +9,7 @@
   plan.py again RESULTS... [--card NAME]   predicts measured cases anew, without a GPU; prints
                                            results
   plan.py table RESULTS...                 a table of results, the errors, and a plot (plan.svg)
+  plan.py jobs [--card NAME]               the layouts of the tutorials' jobs; needs no GPU
 
 Needs plan-training, trainer, make-dataset in PATH, and nvidia-smi. Predictions come from
 plan-training --json with every flag of the case fixed; the step from the trainer's metrics (median
@@ -268,21 +269,81 @@ def again(arguments):
                 print(json.dumps(case))
 
 
+JOBS = [  # name, layers, hidden, heads, vocabulary, samples a step, numbers of GPUs
+    ("1.3B", 24, 2048, 16, 50257, 512, (8, 16, 32, 64)),
+    ("13B", 40, 5120, 40, 50257, 1024, (8, 16, 32, 64)),
+    ("22B", 48, 6144, 64, 51200, 1024, (16, 64)),
+    ("6.7B", 32, 4096, 32, 50257, 512, (4,)),
+    ("NeoX-20B", 44, 6144, 64, 50432, 1536, (32, 96)),
+]
+
+
+NEOX = (
+    "--model-family gpt_neox --position-embedding-type rope --rotary-percent 0.25 "
+    "--use-parallel-residual --untie-embeddings-and-output-weights"
+).split()
+
+
+def jobs(arguments):
+    print("| job, GPUs | layout | memory | s | tokens/s | MFU |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, layers, hidden, heads, vocabulary, batch, worlds in JOBS:
+        for world in worlds:
+            flags = (
+                f"--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads} "
+                f"--seq-length 2048 --global-batch-size {batch} --local-world-size 8 "
+                f"--vocab-size {vocabulary}"
+            ).split()
+            if "NeoX" in name:
+                flags += NEOX
+            best = predict(flags, world, arguments.card, 1)["best"][0]
+            print(
+                f"| {name} on {world} | {best['layout']} | {best['memory_bytes'] / 2**30:.1f} GiB "
+                f"| {best['step_seconds']:.4g} | {best['tokens_per_second']:,.0f} "
+                f"| {100 * best['mfu']:.1f}% |"
+            )
+
+
+WORDS = {  # of a layout's flags; None: not named.
+    "--tensor-model-parallel-size": "tensor {}",
+    "--sequence-parallel": "sequence parallel",
+    "--pipeline-model-parallel-size": "pipeline {}",
+    "--pipeline-schedule": "{}",
+    "--num-virtual-stages-per-pipeline-rank": "{} chunks",
+    "--zero-stage": "ZeRO {}",
+    "--overlap-grad-reduce": "overlapped",
+    "--overlap-param-gather": None,
+    "--recompute-activations": "recompute attention",
+    "--recompute-granularity": "recompute layers",
+    "--micro-batch-size": "{}",
+    "--global-batch-size": "{}",
+}
+
+
+def in_words(flags):
+    words = []
+    for i, flag in enumerate(flags):
+        if WORDS.get(flag):
+            words.append(WORDS[flag].format(flags[i + 1] if i + 1 < len(flags) else ""))
+    return ", ".join(words)
+
+
 def table(arguments):
     rows = [json.loads(line) for path in arguments.results for line in open(path)]
     done = [r for r in rows if "seconds" in r]
     print(
-        "| case | model | card, GPUs | flags or layout | predicted ms | measured ms | error | "
-        "planned GB | taken GB |"
+        "| case | model | card, GPUs | micro-batch, batch, layout | predicted ms | measured ms "
+        "| error | planned GB | taken GB |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     errors = []
     for r in done:
         error = r["predicted_seconds"] / r["seconds"] - 1
         errors.append(abs(error))
-        what = r.get("layout") or " ".join(r["flags"][8:])
+        what = r.get("layout") or in_words(r["flags"])
         print(
-            f"| {r.get('case', r.get('place'))} | {r['model']} | {r['card']}, {r['gpus']} | "
+            f"| {r.get('case', r.get('place'))} | {r['model']} "
+            f"| {r['card'].split()[1]}, {r['gpus']} | "
             f"{what} | {1e3 * r['predicted_seconds']:.1f} | {1e3 * r['seconds']:.1f} | "
             f"{100 * error:+.1f}% | {r['predicted_bytes'] / 1e9:.2f} | {r['bytes'] / 1e9:.2f} |"
         )
@@ -355,10 +416,16 @@ def main():
     one = commands.add_parser("again")
     one.add_argument("results", nargs="+")
     one.add_argument("--card", default="h200")
+    commands.add_parser("jobs").add_argument("--card", default="h200")
     arguments = parser.parse_args()
-    {"draw": lambda _: draw(), "run": run, "regret": regret, "again": again, "table": table}[
-        arguments.command
-    ](arguments)
+    {
+        "draw": lambda _: draw(),
+        "run": run,
+        "regret": regret,
+        "again": again,
+        "table": table,
+        "jobs": jobs,
+    }[arguments.command](arguments)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ class Ops {
   /// How many seconds the queue has waited in follow() for Comms' marks so far, counting work that
   /// the host has waited for; empty where the host itself waits.
   virtual std::optional<double> seconds_waited() const { return std::nullopt; }
-  /// Runs `parts` in turn, queued without waiting in between, and waits. Seconds that the device has
-  /// spent on each.
+  /// Runs `parts` in turn, queued without waiting in between, and waits. Seconds that the device
+  /// has spent on each.
   virtual std::vector<double> timed(std::span<const std::function<void()>> parts);
   /// Queued: device bytes from host memory of allocate_host and back; the host memory stays
   /// untouched by its owner until a later mark() is reached. Sizes are dst.bytes() and src.bytes().

@@ -69,16 +69,16 @@ struct Card {
   double watts = 0, watts_waiting = 0;
   double peak_tflops = 0;  ///< From the data sheet, 16-bit without sparsity; MFU is relative to it.
   double memory_tb_per_s = 0;
-  int64_t multiprocessors = 0;            ///< 0: a CPU; all products have one rate.
-  double launch_us = 0;                   ///< Shortest time of an operation in a captured step.
+  int64_t multiprocessors = 0;  ///< 0: a CPU; all products have one rate.
+  double launch_us = 0;         ///< Shortest time of an operation in a captured step.
   /// Power that the card permits, beyond what it takes when idle, relative to that of a 16-bit
   /// product at full clock; rates are those at full clock. 0: rates are those at the limit, or
   /// there is none.
   double power_limit = 0;
-  double fp32_share = 0.06;               ///< Share of the 16-bit rate that a model in fp32
-                                          ///< reaches.
-  double host_gb_per_s = 0;               ///< Between a GPU and its host's memory.
-  double link_gb_per_s = 0, link_us = 0;  ///< Bus bandwidth and start time within a host.
+  double fp32_share = 0.06;                     ///< Share of the 16-bit rate that a model in fp32
+                                                ///< reaches.
+  double host_gb_per_s = 0;                     ///< Between a GPU and its host's memory.
+  double link_gb_per_s = 0, link_us = 0;        ///< Bus bandwidth and start time within a host.
   double network_gb_per_s = 0, network_us = 0;  ///< Of a host, one direction.
   double hidden_cost = 0;  ///< Compute time lost to a concurrent transfer, as a share of the
                            ///< transfer's time.

@@ -194,8 +194,7 @@ Card parse_card(std::string_view text, const std::string& path) {
   Reader r(json, path);
   const int64_t format = r.integer("gristmill_card", 1);
   if (format < kOldest || format > kFormat)
-    r.fail("gristmill_card",
-           concat(format, ": this program reads ", kOldest, " and ", kFormat));
+    r.fail("gristmill_card", concat(format, ": this program reads ", kOldest, " and ", kFormat));
   Card c;
   c.name = r.text("name");
   c.product = r.text("product");

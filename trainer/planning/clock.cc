@@ -29,11 +29,17 @@ double clock_of(double limit, const ops::CallTime& work, double waiting) {
   return low;
 }
 
+double slowdown(double limit, double slowed, double busy) {
+  if (limit <= 0) return 1;
+  const double energy = limit * std::pow(slowed, 1 + power::kClockExponent);
+  return 1 / clock_of(limit, {busy, busy, energy * busy}, 1 - busy);
+}
+
 double power_limit_of(const ops::CallTime& work, double seconds) {
   constexpr double kNoise = 1.01;
   if (work.clocked <= 0 || seconds < kNoise * work.seconds) return 0;
-  const double clock = std::max(
-      kLeastClock, work.clocked / (work.clocked + std::max(0.0, seconds - work.seconds)));
+  const double clock =
+      std::max(kLeastClock, work.clocked / (work.clocked + std::max(0.0, seconds - work.seconds)));
   return work.energy * std::pow(clock, power::kClockExponent) / seconds;
 }
 

@@ -31,6 +31,10 @@ inline double seconds_at(double clock, const ops::CallTime& work) {
   return work.seconds + work.clocked * (1 / clock - 1);
 }
 
+/// How much longer than at full clock a step takes whose GPU computes during the share `busy` of
+/// it, if it takes `slowed` times as long where it does not wait; all work counts as products.
+double slowdown(double limit, double slowed, double busy);
+
 /// The limit of a card on which a load of `work` without waiting takes `seconds`, steadily; 0 if
 /// the load is not slowed down.
 double power_limit_of(const ops::CallTime& work, double seconds);

@@ -122,8 +122,7 @@ class Simulator {
       const GroupPlaceOnHosts place = place_on_hosts(cluster_, here, e.queue, e.peer);
       known->second = transfer_seconds(card_, kind, e.amount, place);
       // Within a host multiprocessors move the bytes, at their clock.
-      if (place.per_host == place.ranks)
-        known->second /= ranks_[static_cast<size_t>(stage)].clock;
+      if (place.per_host == place.ranks) known->second /= ranks_[static_cast<size_t>(stage)].clock;
     }
     return known->second;
   }

@@ -235,17 +235,15 @@ struct TimeOf {
   ops::CallTime operator()(const ops::Fp8Product* a) const {
     const bool gradient = a->y.dtype == ops::DType::f32;
     const double seconds =
-        gradient
-            ? times.product(ProductKind::fp8_weight, a->a.columns(), a->a.rows(), a->b.rows())
-            : times.product(ProductKind::fp8, a->a.rows(), a->b.rows(), a->a.columns());
+        gradient ? times.product(ProductKind::fp8_weight, a->a.columns(), a->a.rows(), a->b.rows())
+                 : times.product(ProductKind::fp8, a->a.rows(), a->b.rows(), a->a.columns());
     return clocked(seconds, power::kFp8Product, ops::DType::e4m3);
   }
   template <class Attention>
   ops::CallTime attention(const Attention* a, bool backward) const {
-    return clocked(
-        times.attention(backward, a->shape.kv_channels, a->qkv.shape[0],
-                        a->qkv.shape[1] * a->shape.num_attention_heads, a->cost().flops),
-        backward ? power::kAttentionBackward : power::kAttentionForward, a->qkv.dtype);
+    return clocked(times.attention(backward, a->shape.kv_channels, a->qkv.shape[0],
+                                   a->qkv.shape[1] * a->shape.num_attention_heads, a->cost().flops),
+                   backward ? power::kAttentionBackward : power::kAttentionForward, a->qkv.dtype);
   }
   ops::CallTime operator()(const ops::AttentionForward* a) const { return attention(a, false); }
   ops::CallTime operator()(const ops::AttentionBackward* a) const { return attention(a, true); }

@@ -72,8 +72,8 @@ float Calibration::first_of(const Tensor& t) {
   return value;
 }
 
-/// Seconds of one of the calls, which are made in turn, at full clock: work of `burst` seconds after
-/// a rest that keeps the mean power far below the card's limit.
+/// Seconds of one of the calls, which are made in turn, at full clock: work of `burst` seconds
+/// after a rest that keeps the mean power far below the card's limit.
 double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double burst) {
   const auto turn = static_cast<int64_t>(calls_in_turn.size());
   double alone = 0;
@@ -143,10 +143,9 @@ void Calibration::add_products() {
     int64_t width;
     std::vector<int64_t> rows;
   };
-  const std::vector<Width> widths = {
-      {256, {1024}},         {768, {4096, 65536}}, {1024, {4096, 16384}},      {1280, {16384}},
-      {1600, {4096, 16384}}, {2048, {2048, 16384}}, {2560, {4096}},
-      {4096, {2048, 8192}},  {6144, {2048, 8192}}};
+  const std::vector<Width> widths = {{256, {1024}},   {768, {4096, 65536}},  {1024, {4096, 16384}},
+                                     {1280, {16384}}, {1600, {4096, 16384}}, {2048, {2048, 16384}},
+                                     {2560, {4096}},  {4096, {2048, 8192}},  {6144, {2048, 8192}}};
   const auto add = [&](ProductKind kind, ProductShape shape) {
     if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
     const double bytes =
@@ -491,11 +490,10 @@ void Calibration::measure_power_limit() {
   const double full = at_full_clock(load, 0.01 * plan_.seconds);
   const double copies = std::min(full, carrier.copies(card_)), products = full - copies;
   load.hold(0.05 * plan_.seconds);  // until the limit has settled.
-  card_.power_limit =
-      power_limit_of({.seconds = full,
-                      .clocked = products,
-                      .energy = power::kProduct * products + power::kPass * copies},
-                     load.hold(0.1 * plan_.seconds));
+  card_.power_limit = power_limit_of({.seconds = full,
+                                      .clocked = products,
+                                      .energy = power::kProduct * products + power::kPass * copies},
+                                     load.hold(0.1 * plan_.seconds));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Calibration: measures the rates of one device through the interface that a step uses. Each
 // operation is measured in bursts at full clock; the card's power limit by a load like a layer's
-// (the carrier), which is repeated without a rest. Not here: processes, collectives, files (calibrate.cc). May include: ops/,
-// planning/.
+// (the carrier), which is repeated without a rest. Not here: processes, collectives, files
+// (calibrate.cc). May include: ops/, planning/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -26,7 +26,7 @@ struct CalibrationPlan {
   std::function<void(double)> progress;  ///< Called with the fraction done; may be empty.
 };
 
-/// Fills products, attention, passes and power_limit of `card`. Results of products and attention are checked on
+/// Fills products, attention, passes and power_limit of `card`. Results of products are checked on
 /// operands whose answer is known. Errors: DeviceError, also for a wrong result, naming operation
 /// and shape.
 void calibrate(ops::Ops& ops, const CalibrationPlan& plan, Card& card);

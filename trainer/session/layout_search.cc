@@ -29,8 +29,8 @@ using Recompute = Layout::Recompute;
 constexpr size_t kBatch = 24;
 /// Factor on a bound, because layers of a small model and of a large one differ.
 constexpr double kBoundSlack = 0.985;
-/// Factor on how much slower a small model is at the power limit: a large one has a smaller share of
-/// other work than layers, so that its clock differs.
+/// Factor on how much slower a small model is at the power limit: its clock differs, since more of
+/// its work is outside layers.
 constexpr double kOtherWork = 0.98;
 
 /// Layouts that the trainer accepts and that share one bound: the fewest seconds per sample that
@@ -161,14 +161,6 @@ double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t micr
   return estimate_step(small, task_.cluster, card, workers_.front()->device).seconds;
 }
 
-/// How much slower than at full clock a stage is that computes this share of the time and waits for
-/// the rest, if it is `slowed` while it does not wait.
-double slowed_while(double busy, double slowed, double power_limit) {
-  if (power_limit == 0) return 1;
-  const double energy = power_limit * std::pow(slowed, 1 + power::kClockExponent);
-  return 1 / clock_of(power_limit, {busy, busy, energy * busy}, 1 - busy);
-}
-
 /// Lower bound on the seconds per sample of such layouts: the computing of the busiest stage, and
 /// that of the stages before it for one micro-batch.
 double Search::bound_of(const Layout& layout, const PlannedRun& run) {
@@ -185,9 +177,9 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
     unit.ends = std::max(0.0, one - unit.layer);
     unit.selective = middle(2, Recompute::selective) - middle(1, Recompute::selective) - unit.layer;
     unit.full = middle(2, Recompute::full) - middle(1, Recompute::full) - unit.layer;
-    if (task_.card.power_limit > 0)
-      unit.slowed = std::max(1.0, kOtherWork * layer_seconds(run, 2, 3, Recompute::none, task_.card) /
-                                      layer_seconds(run, 2, 3, Recompute::none, full_clock_));
+    const double limited = layer_seconds(run, 2, 3, Recompute::none, task_.card),
+                 full = layer_seconds(run, 2, 3, Recompute::none, full_clock_);
+    unit.slowed = std::max(1.0, kOtherWork * limited / full);
   }
   const double stages = static_cast<double>(layout.pipeline);
   const double whole = static_cast<double>(run.spec.num_layers) * unit.layer + unit.ends;
@@ -200,7 +192,7 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
   const double share = 1 - std::pow(1 - passing / microbatches, stages);
   const double step = stages == 1 ? microbatches * whole : whole * passing / share;
   const double busy = std::min(1.0, microbatches * whole / stages / step);
-  return kBoundSlack * step * slowed_while(busy, unit.slowed, task_.card.power_limit) /
+  return kBoundSlack * step * slowdown(task_.card.power_limit, unit.slowed, busy) /
          static_cast<double>(layout.global_batch_size());
 }
 

@@ -53,6 +53,14 @@ TEST(ClockTest, TheLimitIsThatUnderWhichALoadTakesItsTime) {
   EXPECT_EQ(power_limit_of(passes(1), 2), 0);
 }
 
+TEST(ClockTest, WaitingMakesUpForWhatTheLimitCosts) {
+  EXPECT_NEAR(slowdown(0.7, 1.12, 1), 1.12, 1e-6);
+  EXPECT_LT(slowdown(0.7, 1.12, 0.8), 1.12);
+  EXPECT_GT(slowdown(0.7, 1.12, 0.8), 1);
+  EXPECT_EQ(slowdown(0.7, 1.12, 0.3), 1);
+  EXPECT_EQ(slowdown(0, 1, 0.5), 1);
+}
+
 // Two stages, one with twice the other's products: the second waits half its time, at full clock.
 TEST(ClockTest, EachStageHasItsOwn) {
   Card card;

@@ -37,7 +37,7 @@ class CountingOps final : public ops::Ops {
   bool fp8 = false;
 
   int64_t fills = 0, waits = 0, replays = 0, most_bytes = 0;
-  int64_t in_a_row = 0;  ///< Measured calls since the carrier's last one,
+  int64_t in_a_row = 0;       ///< Measured calls since the carrier's last one,
   int64_t most_in_a_row = 0;  ///< and the most of them.
   struct Record {
     int64_t replays = 0;
