@@ -346,10 +346,9 @@ void check_report(const Options& options) {
   const bool beside = trainer::same_folder(folder.string(), options.output);
   if (beside && (name == "config.json" || name == "generation_config.json" || is_model_file(name)))
     throw UsageError(cli::concat("--report ", options.report, ": a file of the model in --output"));
+  if (beside && !fs::exists(folder)) return;  // the conversion makes it.
   indexed::refuse_bad_target(
       options.report, options.force ? indexed::Existing::replace : indexed::Existing::refuse);
-  if (!beside && !fs::is_directory(folder))
-    throw std::system_error(ENOENT, std::generic_category(), options.report);
 }
 
 // Refuses outputs that are read: a model in place of itself, a report in place of the text.

@@ -226,6 +226,9 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
     throw std::system_error(EEXIST, std::generic_category(),
                             file + ": not replaced without --force");
   const fs::path tracker_path = root / "latest_checkpointed_iteration.txt";
+  if (!one_file && !target.replace && fs::exists(tracker_path))  // of another checkpoint there
+    throw std::system_error(EEXIST, std::generic_category(),
+                            tracker_path.string() + ": not replaced without --force");
   std::string tokenizer_folder;
   std::optional<TokenizerBeside> beside;
   if (!one_file) {

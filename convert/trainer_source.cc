@@ -15,6 +15,7 @@
 #include "libindexed/manifest.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "libindexed/read_file.h"
 #include "libindexed/workers.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -103,7 +104,12 @@ TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
 bool is_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(path)) return false;
-  if (fs::exists(path + "/meta.json")) return true;
+  const std::string meta = path + "/meta.json";
+  if (fs::exists(meta)) {
+    // A folder for transformers may have a meta.json of its own.
+    const bool exported = fs::exists(path + "/config.json");
+    if (!exported || trainer::begins_as_meta(indexed::read_file(meta))) return true;
+  }
   const std::vector<int64_t> stored = trainer::stored_iterations(path);
   return !stored.empty() &&
          (!iteration || std::find(stored.begin(), stored.end(), *iteration) != stored.end());

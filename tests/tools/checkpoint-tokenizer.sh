@@ -53,3 +53,20 @@ echo "- the original is gone"
 rm -r run-*
 text copy-trainer | cmp - wanted
 export_of copy-megatron
+echo "- a run with a tokenizer of its own, in a folder of that name"
+mkdir data && cp -r other data/tokenizer
+trainer --load copy-trainer --use-checkpoint-args --finetune --save mine --eval-iters 0 \
+  --tokenizer-type HuggingFaceTokenizer --tokenizer-model data/tokenizer \
+  --data-path ids_text_document --split 100,0,0 --micro-batch-size 1 --lr 1e-30 --train-iters 1 \
+  --device cpu >log 2>errors || cat errors
+megatron-to-hf --input mine --output back/mine 2>&1 | relative
+cmp other/tokenizer.json back/mine/tokenizer.json && echo "mine: exported with the run's"
+echo "- a tracker of other weights is not replaced without --force"
+mv copy-megatron/release copy-megatron/iter_0000500
+printf 500 >copy-megatron/latest_checkpointed_iteration.txt
+hf-to-megatron --quiet --input other --output copy-megatron --to megatron 2>&1 | relative
+cat copy-megatron/latest_checkpointed_iteration.txt && echo
+cmp copy-megatron/tokenizer/tokenizer.json hf/tokenizer.json
+echo "- a folder for transformers with a meta.json of its own"
+echo '{"lang": "en"}' >hf/meta.json
+text hf | cmp - wanted

@@ -156,7 +156,7 @@ class CheckpointRoot {
 
  private:
   std::string describe(const std::exception& error) const;
-  void commit(const CheckpointMeta& meta, const std::string& temporary) const;
+  void commit(const CheckpointMeta& meta, const std::string& temporary);
   bool removable(int64_t iteration, const std::string& run) const;
   std::string remove_older(const CheckpointMeta& newest, int64_t keep_last) const;
   void remove_leftovers(const std::string& but) const;
@@ -164,7 +164,7 @@ class CheckpointRoot {
   std::string path_;
   WriterPlace place_;
   bool only_own_;
-  std::set<int64_t> written_;  ///< Iterations that this object has saved.
+  std::set<int64_t> written_;  ///< Iterations that have their name from this object.
   int64_t saves_ = 0;          ///< The number of saves, the same on all ranks.
   int lock_ = -1;
 };

@@ -245,7 +245,7 @@ std::string CheckpointRoot::describe(const std::exception& error) const {
   return place_.describe ? place_.describe(error) : error.what();
 }
 
-void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& temporary) const {
+void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& temporary) {
   const int64_t iteration = meta.state.iteration;
   indexed::OutputFile record(temporary + "/meta.json", indexed::Existing::replace);
   record.write(format_meta(meta));
@@ -253,6 +253,7 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   const std::string folder = iteration_folder(path_, iteration);
   if (place_.before_naming) place_.before_naming();
   put_in_place(temporary, folder);
+  written_.insert(iteration);
   try {
     sync_folder(path_);
     write_tracker(path_, iteration);
@@ -333,7 +334,6 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
     meeting.drop(message(meeting.name(0), ": ", describe(error)));
   }
   folder.release();
-  written_.insert(iteration);
   if (many) meeting.tell("");
   return remove_older(meta, keep_last);
 }

@@ -190,6 +190,7 @@ CheckpointMeta meta_from_json(const json& root) {
         indexed::message("format ", format, " is not known: expected ", CheckpointMeta::kFormat));
   root.at("writer").get_to(meta.writer);
   meta.run = root.value("run", "");
+  meta.last_samples = root.value("last_samples", "");
   visit_state(meta.state,
               [&](const char* key, auto& field) { root.at("state").at(key).get_to(field); });
   root.at("has_optimizer").get_to(meta.has_optimizer);
@@ -261,6 +262,7 @@ std::string format_meta(const CheckpointMeta& meta) {
                        {"files", meta.files},
                        {"tensors", ordered_json::array()}};
   if (!meta.run.empty()) root["run"] = meta.run;
+  if (!meta.last_samples.empty()) root["last_samples"] = meta.last_samples;
   visit_state(meta.state, [&](const char* key, const auto& field) { root["state"][key] = field; });
   for (const TensorRecord& tensor : meta.tensors) root["tensors"].push_back(tensor_to_json(tensor));
   std::string text = root.dump(1) + "\n";
@@ -269,9 +271,11 @@ std::string format_meta(const CheckpointMeta& meta) {
   return text;
 }
 
+bool begins_as_meta(std::string_view text) noexcept { return text.starts_with(kChecksumHead); }
+
 CheckpointMeta parse_meta(std::string_view text, const std::string& path) {
   try {
-    check(text.size() > kChecksumHead.size() + kChecksumDigits && text.starts_with(kChecksumHead),
+    check(text.size() > kChecksumHead.size() + kChecksumDigits && begins_as_meta(text),
           "not a checkpoint's record");
     check(text.substr(kChecksumHead.size(), kChecksumDigits) ==
               hex8(meta_checksum(std::string(text))),

@@ -84,8 +84,9 @@ struct RunState {
 /// meta.json.
 struct CheckpointMeta {
   static constexpr int64_t kFormat = 1;
-  std::string writer;  ///< "gristmill 0.1.0".
-  std::string run;     ///< rendezvous::Launch::run of the run that wrote it; may be empty.
+  std::string writer;        ///< "gristmill 0.1.0".
+  std::string run;           ///< rendezvous::Launch::run of the run that wrote it; may be empty.
+  std::string last_samples;  ///< BatchLoader::digest() at its step; empty: not recorded.
   RunState state;
   bool has_optimizer = true;
   bool has_generator = true;
@@ -105,6 +106,9 @@ struct CheckpointMeta {
 
 /// meta.json's text. It begins with a checksum of itself.
 std::string format_meta(const CheckpointMeta& meta);
+
+/// Whether a text begins as format_meta's does; another program's meta.json does not.
+bool begins_as_meta(std::string_view text) noexcept;
 
 /// Parses it. Errors: indexed::FormatError "path: what: why" for text that is cut, damaged, or of
 /// another format.

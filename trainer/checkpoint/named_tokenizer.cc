@@ -31,6 +31,18 @@ std::map<std::string, std::string> files_of(const fs::path& folder) {
   return files;
 }
 
+// What cannot be read, such as another user's folder, is as if it were not there.
+bool differs(const fs::path& named, const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(named, ignored)) return false;
+  const std::map<std::string, std::string> own = files_of(folder);
+  try {
+    return files_of(named) != own;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string tokenizer_folder(const std::string& checkpoint) {
@@ -40,6 +52,7 @@ std::string tokenizer_folder(const std::string& checkpoint) {
 std::string take_own_tokenizer(const std::string& folder,
                                std::initializer_list<std::string*> names) {
   std::string note;
+  std::error_code ignored;
   for (std::string* name : names) {
     const fs::path path = without_slash(*name);
     const bool whole = path.filename() == kFolder;
@@ -47,11 +60,11 @@ std::string take_own_tokenizer(const std::string& folder,
     if (named.filename() != kFolder || same_folder(named.string(), folder)) continue;
     const fs::path own = whole ? fs::path(folder) : fs::path(folder) / path.filename();
     if (!folder.empty() && fs::exists(own)) {
-      if (fs::is_directory(named) && files_of(named) != files_of(folder))
+      if (differs(named, folder))
         note = indexed::message(named.string(), ": the checkpoint names it, but its files differ ",
                                 "from those of ", folder, ", which are taken");
       *name = own.string();
-    } else if (fs::exists(path)) {
+    } else if (fs::exists(path, ignored)) {
       note = indexed::message(path.string(), ": taken because the checkpoint names it: none is ",
                               "beside the checkpoint");
     }

@@ -20,7 +20,7 @@ std::string tokenizer_folder(const std::string& checkpoint);
 /// place of the original. Other names, and empty ones, stay.
 /// Returns a message for the user: that the files at the named place are others, or that `folder`
 /// has none and the named place is used; else empty.
-/// Errors: std::system_error for files that cannot be read.
+/// Errors: std::system_error for files of `folder` that cannot be read.
 std::string take_own_tokenizer(const std::string& folder,
                                std::initializer_list<std::string*> names);
 

@@ -6,9 +6,12 @@
 #include "trainer/data/batch_loader.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <map>
 #include <set>
 
+#include "libindexed/crc32c.h"
 #include "libindexed/format.h"
 #include "libindexed/message.h"
 
@@ -135,6 +138,20 @@ void BatchLoader::fill(int64_t consumed_samples, int64_t num_microbatches,
                   width);
     }
   }
+}
+
+std::string BatchLoader::digest(int64_t consumed_samples) const {
+  constexpr int64_t kSamples = 8;
+  if (consumed_samples < 1 || consumed_samples > num_samples()) return "";
+  std::vector<int32_t> row(static_cast<size_t>(options_.seq_length) + 1);
+  uint32_t checksum = 0;
+  for (int64_t i = std::max<int64_t>(0, consumed_samples - kSamples); i < consumed_samples; ++i) {
+    data_->read(*split_, i, row);
+    checksum = indexed::crc32c(checksum, std::as_bytes(std::span(row)));
+  }
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", checksum);
+  return text.data();
 }
 
 std::vector<std::string> BatchLoader::documents(int64_t consumed_samples,

@@ -63,6 +63,11 @@ class BatchLoader {
   /// and document, and for samples past the end of the split.
   void fill(int64_t consumed_samples, int64_t num_microbatches, const BatchArrays& out) const;
 
+  /// Checksum, in hex, of the tokens of the last eight samples, or fewer, before
+  /// `consumed_samples`, whichever rank reads them: it differs where the data or its order does.
+  /// Empty if there are none, or the split has not so many.
+  std::string digest(int64_t consumed_samples) const;
+
   /// The documents in those micro-batches: "PREFIX: documents 3, 17-19", one text for
   /// each dataset.
   std::vector<std::string> documents(int64_t consumed_samples, int64_t num_microbatches) const;

@@ -71,10 +71,9 @@ std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string
   if (!folder) return std::nullopt;
   const Checkpoint checkpoint = Checkpoint::open(*folder);
   const bool own = run.empty() || checkpoint.meta().run == run;
-  if (!own)
-    if (const OwnSaves saved = own_saves(config.save, run); saved.newest) return saved.newest;
-  if (!own && !goes_on_from_save(config)) return std::nullopt;
-  return step_of(checkpoint.meta(), true);
+  // The same command would go on from there as well, whoever wrote it.
+  if (own || goes_on_from_save(config)) return step_of(checkpoint.meta(), true);
+  return own_saves(config.save, run).newest;
 }
 
 int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run) {

@@ -4,12 +4,16 @@
 //
 // SPDX-License-Identifier: MIT
 #include <charconv>
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "libindexed/format.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
+#include "trainer/config/flags.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/training_loop.h"
 #include "trainer/spec/families.h"
@@ -86,21 +90,6 @@ void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSc
   }
 }
 
-// Mentions changed flags that determine the order of samples.
-void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
-  const auto differs = [&](const char* flag, const std::vector<std::string>& now) {
-    const auto stored = meta.config.find(flag);
-    if (stored == meta.config.end() || stored->second == now) return;
-    console.note(concat("--", flag, " was ", cli::join(stored->second, " "), ", is ",
-                        cli::join(now, " "),
-                        ": samples will come in another order than they would have"));
-  };
-  if (!config.data_path.empty()) differs("data-path", config.data_path);
-  differs("seed", {std::to_string(config.seed)});
-  differs("seq-length", {std::to_string(config.seq_length)});
-  if (!config.split.empty()) differs("split", {config.split});
-}
-
 // Another optimizer has another state, which cannot be used.
 void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, const ModelSpec& spec,
                      const std::string& path) {
@@ -120,6 +109,29 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
 }
 
 }  // namespace
+
+void note_order(const TrainConfig& config, const CheckpointMeta& meta, const std::string& digest,
+                cli::Console& console) {
+  if (!meta.last_samples.empty() && digest == meta.last_samples) return;
+  const std::map<std::string, std::vector<std::string>> now = flag_values(config);
+  std::vector<std::string> changes;
+  const auto compare = [&](const char* flag) {
+    const auto stored = meta.config.find(flag), given = now.find(flag);
+    if (stored == meta.config.end() || given == now.end()) return;
+    if (stored->second == given->second || given->second.empty()) return;
+    changes.push_back(concat("--", flag, " was ", cli::join(stored->second, " "), ", is ",
+                             cli::join(given->second, " ")));
+  };
+  for (const char* flag : {"data-path", "train-data-path", "seed", "seq-length", "split"})
+    compare(flag);
+  // These change the number of epochs, and with it the order, only sometimes.
+  if (!meta.last_samples.empty())
+    for (const char* flag : {"train-iters", "train-samples", "global-batch-size"}) compare(flag);
+  if (changes.empty() && meta.last_samples.empty()) return;
+  if (changes.empty()) changes.push_back("the data has changed");
+  console.note(concat(cli::join(changes, "; "),
+                      ": samples will come in another order than they would have"));
+}
 
 void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
                        const Checkpoint* in_memory) {
@@ -185,7 +197,6 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
     console.note(concat(*path, ": has no optimizer: its states start from zero"));
   if (start.optimizer) check_optimizer(config, meta, spec, *path);
   if (start.optimizer) settle_schedule(config, meta, schedule, *path);
-  if (!start.weights_only) note_order(config, meta, console);
   return start;
 }
 

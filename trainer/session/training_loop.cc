@@ -103,9 +103,13 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   const TrainConfig& config = parts_.config;
   const std::string loaded = start.checkpoint && !start.in_memory ? start.checkpoint->path() : "";
   const bool elsewhere = !loaded.empty() && !same_folder(loaded + "/..", config.save);
+  std::optional<CheckpointMeta> meta;
+  if (start.checkpoint && !start.weights_only) meta = start.checkpoint->meta();
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
+  if (meta && train_)
+    note_order(config, *meta, train_->digest(state_.consumed_train_samples), parts_.console);
   if (config.eval_iters > 0) {
     valid_ = loader(1);
     test_ = loader(2);
@@ -120,7 +124,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
                                     .only_own = !parts_.from_save,
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
-    if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config.save);
+    if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config);
   }
   if (parts_.memory != nullptr && !config.skip_train)
     copier_ = std::make_unique<Saver>(
@@ -458,6 +462,7 @@ CheckpointMeta TrainingLoop::checkpoint_meta() const {
   CheckpointMeta meta;
   meta.writer = concat("gristmill ", cli::version());
   meta.run = parts_.job.launch().run;
+  if (train_) meta.last_samples = train_->digest(state_.consumed_train_samples);
   meta.state = state_;
   meta.config = flag_values(parts_.config);
   meta.model = model_record(parts_.spec);

@@ -42,6 +42,11 @@ struct Start {
 void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
                        const Checkpoint* in_memory);
 
+/// Says that samples will come in another order than when `meta` was written, if `digest`, the
+/// loader's at its step, differs from the one that it records, and which flags have changed.
+void note_order(const TrainConfig& config, const CheckpointMeta& meta, const std::string& digest,
+                cli::Console& console);
+
 /// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
 /// schedule are the same, and prints what will happen. `in_memory` takes precedence over both: the
 /// run itself has left it. Errors: cli::UsageError for a model or

@@ -13,6 +13,7 @@
 #include "libindexed/read_file.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace trainer {
 namespace {
@@ -236,13 +237,22 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
   return vocabulary;
 }
 
-void carry_tokenizer(const std::string& from, const std::string& to) {
+void carry_tokenizer(const std::string& from, const TrainConfig& config) {
   const fs::path source = fs::absolute(from).lexically_normal().parent_path() / "tokenizer";
-  const fs::path target = fs::path(to) / "tokenizer";
+  const fs::path to(config.save), target = to / "tokenizer";
   if (!fs::is_directory(source) || fs::exists(target)) return;
+  // Where this run's own tokenizer is in another folder of that name, the carried one would be
+  // taken for a copy of it: take_own_tokenizer.
+  for (const std::string& used : {config.tokenizer_model, config.vocab_file}) {
+    if (used.empty()) continue;
+    const fs::path path = fs::absolute(used).lexically_normal();
+    for (const fs::path& folder : {path, path.parent_path()})
+      if (folder.filename() == source.filename() && !same_folder(folder.string(), source.string()))
+        return;
+  }
   // Under another name until it is complete, because a later run does not check a folder of this
   // name.
-  const fs::path unfinished = fs::path(to) / ".tokenizer.tmp";
+  const fs::path unfinished = to / ".tokenizer.tmp";
   fs::remove_all(unfinished);
   fs::create_directories(unfinished);
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {

@@ -44,9 +44,9 @@ struct Vocabulary {
 Vocabulary find_vocabulary(const TrainConfig& config);
 
 /// Copies the folder "tokenizer" beside the checkpoint `from` (ROOT/iter_0000000), which a
-/// conversion left in ROOT, to the root folder `to`: the trained model is then exported with its
-/// original tokenizer files and ids. Does nothing if ROOT has none, or `to` has one.
-/// Errors: std::system_error.
-void carry_tokenizer(const std::string& from, const std::string& to);
+/// conversion left in ROOT, to the root folder of --save: the trained model is then exported with
+/// its original tokenizer files and ids. Does nothing if ROOT has none, --save has one, or the run
+/// names another folder "tokenizer". Errors: std::system_error.
+void carry_tokenizer(const std::string& from, const TrainConfig& config);
 
 }  // namespace trainer
