@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,7 +33,7 @@ class CountingOps final : public ops::Ops {
  public:
   milliseconds carrier{0};   ///< A call of Copy in the carrier's dtype, fp32.
   milliseconds measured{0};  ///< A call of Copy in bf16, which is what is measured.
-  milliseconds heat{0};      ///< Additional, for a carrier that no rest has preceded.
+  double burst_seconds = 0;  ///< Of what timed() runs; 0: as long as it takes.
   milliseconds waiting{0};   ///< A wait.
   bool captures = false;
   bool fp8 = false;
@@ -77,6 +79,11 @@ class CountingOps final : public ops::Ops {
     std::memcpy(static_cast<std::byte*>(host) + static_cast<size_t>(src.bytes()) - item,
                 reinterpret_cast<const std::byte*>(&product_) + sizeof product_ - item, item);
   }
+  std::vector<double> timed(std::span<const std::function<void()>> parts) override {
+    std::vector<double> seconds = ops::Ops::timed(parts);
+    if (burst_seconds > 0) std::ranges::fill(seconds, burst_seconds);
+    return seconds;
+  }
   bool begin_capture() override { return captures; }
   int64_t end_capture() override {
     const auto number = static_cast<int64_t>(records.size()) + 1;
@@ -110,10 +117,6 @@ class CountingOps final : public ops::Ops {
     if (copy != nullptr) std::this_thread::sleep_for(of_carrier ? carrier : measured);
     in_a_row = copy != nullptr && !of_carrier ? in_a_row + 1 : 0;
     most_in_a_row = std::max(most_in_a_row, in_a_row);
-    if (!of_carrier) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_carrier_ < carrier + heat + milliseconds(4)) std::this_thread::sleep_for(heat);
-    last_carrier_ = std::chrono::steady_clock::now();
   }
   int64_t scratch_of(const ops::AnyCall&) override { return 0; }
 
@@ -124,7 +127,6 @@ class CountingOps final : public ops::Ops {
   }
 
   int64_t bytes_ = 0;
-  std::chrono::steady_clock::time_point last_carrier_;
   std::map<const void*, float> filled_;
   float product_ = 0;
   std::map<void*, int64_t> sizes_;
@@ -183,32 +185,32 @@ TEST(CalibrationTest, WhatADeviceCanRecordIsReplayedAndForgotten) {
 // A burst has as many calls as fill its time, at least one, and rests before it.
 TEST(CalibrationTest, ABurstIsAsLongAsPlannedAndRestsBeforeIt) {
   CountingOps device;
-  device.measured = milliseconds(3);
+  device.burst_seconds = 3e-3;  // a call alone: 27 of them fill a burst.
   const auto begin = std::chrono::steady_clock::now();
   measure(device, one_copy(1.5));  // 0.8 of it in three bursts of 80 ms after 320 ms of rest.
-  // Built, once, and three times: a call alone, then 26 of them, if nothing else runs here.
-  EXPECT_GE(device.most_in_a_row, 5 * (1 + 8));
-  EXPECT_LE(device.most_in_a_row, 5 * (1 + 27));
+  // Built, once, and three times: a call alone, then the burst.
+  EXPECT_EQ(device.most_in_a_row, 5 * (1 + 27));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(3 * 320));
   CountingOps slow;
-  slow.measured = milliseconds(5);
+  slow.burst_seconds = 5e-3;
   measure(slow, one_copy(0));
   EXPECT_EQ(slow.most_in_a_row, 5 * (1 + 1));
 }
 
-// What slows down when it is repeated without a rest is limited by its power; the rates stay those
-// of the bursts.
+// What takes longer when it is repeated without a rest is limited by its power; the rates are those
+// of the bursts. Here a burst takes half of what the carrier's calls take at least.
 TEST(CalibrationTest, TheLimitFollowsFromWhatALoadThatDoesNotRestLoses) {
-  CountingOps hot;
-  hot.carrier = hot.measured = milliseconds(4);
-  hot.heat = milliseconds(2);
-  const Card card = measure(hot, one_copy(0.5));
-  EXPECT_GT(card.power_limit, 0.2);
-  EXPECT_LT(card.power_limit, 1);
+  CountingOps device;
+  device.carrier = milliseconds(4);  // three in a carrier.
+  device.burst_seconds = 6e-3;
+  const Card card = measure(device, one_copy(0));
+  EXPECT_GT(card.power_limit, 0);
+  EXPECT_LT(card.power_limit, 0.5);
   ASSERT_EQ(card.passes.size(), 1u);
-  const double rate = (64 << 10) / 4e-3 / 1e12;
-  EXPECT_GT(card.passes.front().tb_per_s, 0.3 * rate);
-  EXPECT_LT(card.passes.front().tb_per_s, 1.5 * rate);
+  const double rate = (64 << 10) / 6e-3 / 1e12;
+  EXPECT_NEAR(card.passes.front().tb_per_s, rate, 0.1 * rate);
+  device.burst_seconds = 1e3;  // no load is slower than that.
+  EXPECT_EQ(measure(device, one_copy(0)).power_limit, 0);
 }
 
 TEST(CalibrationTest, CopiesAreOfPowersOfTwoBytesUpToTheMost) {
