@@ -125,20 +125,19 @@ std::vector<std::string> find_inputs(const Options& options, cli::Console& conso
       prefixes.push_back(word);
       continue;
     }
-    if (!folder.dangling.empty()) {
-      const std::string message =
-          cli::concat(listed(folder.dangling), ": a link that leads nowhere");
+    const auto leave_out = [&](const std::vector<std::string>& files, const std::string& reason,
+                               const std::string& what, const std::string& note) {
+      if (files.empty()) return;
+      const std::string message = listed(files) + reason;
       if (!options.skip_incomplete)
-        throw indexed::FormatError(message + " (--skip-incomplete leaves its dataset out)");
-      console.note(message + ", its dataset is left out");
-    }
-    if (!folder.incomplete.empty()) {
-      const std::string message =
-          cli::concat(listed(folder.incomplete), ": has no partner: its .bin or .idx is missing");
-      if (!options.skip_incomplete)
-        throw indexed::FormatError(message + " (--skip-incomplete leaves it out)");
-      console.note(message + ", left out");
-    }
+        throw indexed::FormatError(
+            cli::concat(message, " (--skip-incomplete leaves ", what, " out)"));
+      console.note(message + note);
+    };
+    leave_out(folder.dangling, ": a link that leads nowhere", "its dataset",
+              ", its dataset is left out");
+    leave_out(folder.incomplete, ": has no partner: its .bin or .idx is missing", "it",
+              ", left out");
     if (!folder.strays.empty())
       console.note(cli::concat(listed(folder.strays), ": not a dataset, left out"));
     if (!folder.unfinished.empty()) {

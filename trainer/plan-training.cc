@@ -87,12 +87,12 @@ cli::Table<PlanOptions> flags() {
       {"Measuring",
        {{.name = "calibrate",
          .value = "FILE",
-         .help = "Do not plan: measure the GPUs of this machine, in less than a minute, and write "
-                 "their table to FILE (or standard output, -), for --gpu FILE.",
+         .help = "Do not plan: measure the GPUs of this machine, in a minute and a half, and "
+                 "write their table to FILE (or standard output, -), for --gpu FILE.",
          .field = cli::text(&O::calibrate)},
         {.name = "seconds",
          .value = "SECONDS",
-         .help = "How long --calibrate keeps the GPUs under load.",
+         .help = "How long --calibrate measures, not counting the choice of algorithms.",
          .field = cli::real(&O::seconds, 1, 3600)}}}};
   for (const cli::Group<TrainConfig>& group : flag_table())
     table.push_back(cli::lift(group, &O::train));

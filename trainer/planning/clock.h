@@ -11,7 +11,8 @@
 namespace trainer {
 
 /// An operation's power beyond that of an idle GPU, at full clock, relative to a 16-bit product.
-/// Fitted to one-GPU steps of an H100, bench/planning.md.
+/// Attention and passes: fitted to one-GPU steps of an H100, and rounded; FP8 and waiting: chosen.
+/// Source: bench/planning.md.
 namespace power {
 inline constexpr double kProduct = 1, kFp8Product = 0.85;
 inline constexpr double kAttentionForward = 0.8, kAttentionBackward = 0.5;

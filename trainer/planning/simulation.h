@@ -1,8 +1,9 @@
 // Simulation: the timelines of one rank of each pipeline stage, simulated together. Tensor- and
 // data-parallel ranks of a stage do the same at the same time, so one represents all. Queues of a
 // rank run concurrently and synchronise where the timeline says; a message begins when both of its
-// ranks have reached it, a collective over stages when all have. Not here: how long anything takes
-// (times.h). May include: ops/timeline.h, parallel/topology.h, planning/. Units: seconds, bytes.
+// ranks have reached it, a collective over stages when all have. Each stage computes at the clock
+// that its work and waiting permit (clock.h). Not here: how long anything takes (times.h). May
+// include: ops/timeline.h, parallel/topology.h, planning/. Units: seconds, bytes.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
