@@ -43,7 +43,7 @@ struct PlanOptions {
   int64_t top = 3;
   bool json = false, as_given = false;
   std::string calibrate;
-  double seconds = 40;
+  double seconds = 15;
 };
 
 constexpr int64_t kUsualHost = 8;
@@ -87,7 +87,7 @@ cli::Table<PlanOptions> flags() {
       {"Measuring",
        {{.name = "calibrate",
          .value = "FILE",
-         .help = "Do not plan: measure the GPUs of this machine, in a minute and a half, and "
+         .help = "Do not plan: measure the GPUs of this machine, in about a minute, and "
                  "write their table to FILE (or standard output, -), for --gpu FILE.",
          .field = cli::text(&O::calibrate)},
         {.name = "seconds",

@@ -57,11 +57,11 @@ trainer::EngineOptions options_of(const GptShape& shape, const EngineRun& run) {
   options.max_microbatches = run.microbatches;
   options.adam_beta2 = 0.95f;
   options.reset_attention_mask = run.documents > 0;
-  if (run.lean) {
+  if (run.half_state) {
     options.grad_dtype = options.model_dtype;
     options.moment_dtype = ops::DType::bf16;
-    options.recompute.granularity = trainer::Recompute::Granularity::full;
   }
+  if (run.lean) options.recompute.granularity = trainer::Recompute::Granularity::full;
   return options;
 }
 

@@ -16,11 +16,12 @@ struct EngineRun {
   int64_t microbatches = 1;                ///< A step and data-parallel rank.
   double seconds = 20;
   float hidden_dropout = 0, attention_dropout = 0;
-  int64_t documents = 0;  ///< Attention stays within documents of so many tokens; 0: anywhere.
-  std::string choices;    ///< As CudaOptions::gemm_choices_path.
-  double hold = 0;        ///< As CudaOptions::hold_seconds.
-  bool lean = false;      ///< Gradients and moments in 16 bits, all layers recomputed.
-  bool shares = false;    ///< Each operation's time, of a step queued call by call. One GPU.
+  int64_t documents = 0;    ///< Attention stays within documents of so many tokens; 0: anywhere.
+  std::string choices;      ///< As CudaOptions::gemm_choices_path.
+  double hold = 0;          ///< As CudaOptions::hold_seconds.
+  bool half_state = false;  ///< Gradients and moments in 16 bits.
+  bool lean = false;        ///< All layers recomputed.
+  bool shares = false;      ///< Each operation's time, of a step queued call by call. One GPU.
   /// seq_length, micro_batch_size and max_microbatches are filled in.
   trainer::EngineOptions options;
 };

@@ -5,15 +5,16 @@
 //              [--attention-dropout P] [--hidden-dropout P]
 //              [--choices FILE] [--hold SECONDS] [--micro-batch-size B] [--head-rows R]
 //              [--layers L]
-//              [--engine [--no-fuse] [--lean]
+//              [--engine [--no-fuse] [--half-state] [--lean]
 //               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad][-gather]]
 //               [--fp8-fused-norm on|off]
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
 //               [--zero-stage Z] [--overlap] [--cpu-offload] [--optimizer adam|muon]]
-// The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
-// moments and gradients in 16 bits and recomputes every layer, --gpus starts a process for each.
+// The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --half-state keeps
+// moments and gradients in 16 bits, --lean also recomputes every layer, --gpus starts a process for
+// each.
 // First it verifies: the loss falls, and a replayed step gives the same bits as the same step
 // queued call by call. Then it holds the load for --seconds and prints tokens/s over the second
 // half, model flop/s use ("half": 6N + 6LHS a token, of 989.4 TFLOP/s), SM clock and power.
@@ -69,7 +70,8 @@ bool parse_switch(const std::string& flag, Options& o) {
   trainer::EngineOptions& engine = o.run.options;
   if (flag == "--shares") return o.shares = o.run.shares = true;
   if (flag == "--engine") return o.engine = true;
-  if (flag == "--lean") return o.run.lean = true;
+  if (flag == "--half-state") return o.run.half_state = true;
+  if (flag == "--lean") return o.run.half_state = o.run.lean = true;
   if (flag == "--no-fuse") return engine.fuse_residual = false, true;
   if (flag == "--cpu-offload") return engine.cpu_offload = true;
   if (flag == "--overlap") return engine.overlap_grad_reduce = engine.overlap_param_gather = true;

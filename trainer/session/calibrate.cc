@@ -25,6 +25,7 @@
 #include "trainer/ops/number.h"
 #include "trainer/planning/card.h"
 #include "trainer/session/calibration.h"
+#include "trainer/session/calibration_load.h"
 #include "trainer/session/devices.h"
 #ifdef GRISTMILL_NCCL
 #include "trainer/comm/nccl.h"
@@ -35,6 +36,8 @@ namespace trainer {
 namespace {
 
 using cli::concat;
+using ops::DType;
+using ops::Tensor;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kGib = int64_t{1} << 30;
@@ -137,6 +140,51 @@ class CollectiveRank {
     return moved / each;
   }
 
+  /// See Card::hidden_cost: what a layer, repeated without a rest, loses to all-reduces beside it
+  /// that take about a third of its time. Both are as fast as the card's power permits.
+  double hidden_cost() {
+    const CalibrationPlan plan;
+    const calibration::Carrier carrier(*ops_, plan);
+    calibration::OperandMemory block(*ops_);
+    calibration::Operands memory(*ops_, block);
+    // Sequences of 2,048 with the carrier's rows and width.
+    calibration::Attention attention(
+        plan.dtype, {.size = 128,
+                     .length = 2048,
+                     .heads = plan.carrier_rows / 2048 * plan.carrier_width / 128});
+    attention.take(memory);
+    calibration::Load layer(*ops_, [&] {
+      carrier.queue();
+      attention.run(*ops_, false);
+      attention.run(*ops_, true);
+    });
+    const Tensor bucket = whole_.slice(0, int64_t{64} << 18);
+    const auto seconds_of = [&](bool computes, bool moves) {
+      const auto repeat = [&](int count) {
+        constexpr int kTransfers = 12;
+        for (int i = 0; i < count; ++i) {
+          comm_->follow(ops_->mark());
+          for (int t = 0; moves && t < kTransfers; ++t)
+            comm_->all_reduce(bucket, comm::Reduce::mean);
+          if (computes) layer.once();
+          ops_->follow(comm_->mark());
+        }
+        ops_->wait(ops_->mark());
+      };
+      constexpr int kSettling = 30, kCounted = 40;
+      comm_->barrier();
+      repeat(kSettling);
+      const Clock::time_point begin = Clock::now();
+      repeat(kCounted);
+      return std::chrono::duration<double>(Clock::now() - begin).count() / kCounted;
+    };
+    const double full_clock = calibration::after_rests(*ops_, layer, 0.1);
+    const double alone = seconds_of(true, false), both = seconds_of(true, true),
+                 moving = seconds_of(false, true);
+    // Transfers are as fast as the clock too.
+    return std::max(0.0, both - alone) / (moving * std::max(1.0, alone / full_clock));
+  }
+
  private:
   std::unique_ptr<ops::Ops> ops_;
   std::unique_ptr<comm::Comm> comm_;
@@ -158,6 +206,8 @@ int measure_collectives(const TrainConfig& config, int rank, int size, const std
   self.check();
   std::ofstream out;
   if (rank == 0) out.open(path);
+  const double hidden_cost = self.hidden_cost();
+  if (rank == 0) out << hidden_cost << '\n';
   for (const ops::Transfer kind : kKinds) {
     for (const int64_t mib : {1, 4, 16, 64, 256}) {
       const double rate = self.rate(kind, mib << 20, 0.03);
@@ -200,6 +250,7 @@ void add_collectives(const TrainConfig& config, int gpus, Card& card) {
       throw std::runtime_error(concat("collectives of ", size, " GPUs could not be measured"));
     }
     std::ifstream in(path);
+    in >> card.hidden_cost;  // of the largest group, which is the last.
     for (std::string word; in >> word;) {
       double mib = 0, rate = 0;
       in >> mib >> rate;
@@ -247,6 +298,7 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
     card.transfers = measured.transfers;
     card.measured_transfers = true;
     card.link_gb_per_s = measured.link_gb_per_s;
+    card.hidden_cost = measured.hidden_cost;
   }
   calibrate(*ops,
             {.seconds = seconds,

@@ -5,12 +5,8 @@
 #include "trainer/session/calibration.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
 #include <memory>
-#include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,7 +26,7 @@ constexpr double kRests = 4;
 class Calibration {
  public:
   Calibration(ops::Ops& ops, const CalibrationPlan& plan, Card& card)
-      : ops_(ops), plan_(plan), card_(card) {}
+      : ops_(ops), plan_(plan), card_(card), memory_(ops) {}
   void run();
 
  private:
@@ -49,25 +45,25 @@ class Calibration {
   void add_pass(const std::string& name, double bytes,
                 std::function<std::function<void()>(Operands&)> make);
   double seconds_of(const std::vector<Call>& calls, double burst);
-  double at_full_clock(Load& load, double rest);
   void measure(Item& item, double burst);
   void measure_power_limit();
   void check_product(Operands& memory, const ProductShape& shape, ProductKind kind);
-  float first_of(const Tensor& t);
+  float last_of(const Tensor& t);
   bool takes(double bytes) const { return bytes <= static_cast<double>(plan_.most_bytes); }
 
   ops::Ops& ops_;
   const CalibrationPlan& plan_;
   Card& card_;
+  OperandMemory memory_;
   std::vector<Item> items_;
 };
 
-float Calibration::first_of(const Tensor& t) {
-  void* host = ops_.allocate_host(t.bytes());
-  ops_.download(host, t);
+float Calibration::last_of(const Tensor& t) {
+  const Tensor last = t.flat().slice(t.elements() - 1, 1);
+  void* host = ops_.allocate_host(last.bytes());
+  ops_.download(host, last);
   ops_.synchronize();
-  const float value =
-      ops::load(Tensor(host, t.dtype, ops::Device::cpu, {t.elements()}), t.elements() - 1);
+  const float value = ops::load(Tensor(host, t.dtype, ops::Device::cpu, {1}), 0);
   ops_.release_host(host);
   return value;
 }
@@ -81,7 +77,7 @@ double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double bu
     Load load(ops_, [&] {
       for (const Call& call : calls_in_turn) call();
     });
-    alone = at_full_clock(load, 0) / static_cast<double>(turn);
+    alone = after_rests(ops_, load, 0) / static_cast<double>(turn);
   }
   constexpr double kMostCalls = 512;
   const auto calls =
@@ -89,21 +85,7 @@ double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double bu
   Load load(ops_, [&] {
     for (int64_t i = 0; i < calls; ++i) calls_in_turn[static_cast<size_t>(i % turn)]();
   });
-  return at_full_clock(load, kRests * burst) / static_cast<double>(calls);
-}
-
-/// Median of three.
-double Calibration::at_full_clock(Load& load, double rest) {
-  const std::function<void()> once = [&] { load.once(); };
-  once();
-  std::array<double, 3> seconds{};
-  for (double& one : seconds) {
-    ops_.synchronize();
-    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
-    one = ops_.timed(std::span(&once, 1)).front();
-  }
-  std::ranges::sort(seconds);
-  return seconds[1];
+  return after_rests(ops_, load, kRests * burst) / static_cast<double>(calls);
 }
 
 /// Small calls have several sets of operands: in a step operands come from memory, not from a cache
@@ -111,7 +93,7 @@ double Calibration::at_full_clock(Load& load, double rest) {
 void Calibration::measure(Item& item, double burst) {
   constexpr double kBeyondCaches = int64_t{256} << 20;
   constexpr double kMostSets = 32;
-  Operands memory(ops_);
+  Operands memory(ops_, memory_);
   std::vector<Call> calls;
   const auto sets = static_cast<int64_t>(std::clamp(kBeyondCaches / item.bytes, 1.0, kMostSets));
   for (int64_t i = 0; i < (plan_.beyond_caches ? sets : 1); ++i) calls.push_back(item.make(memory));
@@ -126,11 +108,11 @@ void Calibration::check_product(Operands& memory, const ProductShape& shape, Pro
   product.run(ops_, kind);
   float got = 0, wanted = 0;
   if (kind == ProductKind::forward) {
-    got = first_of(product.y), wanted = 0.125f * static_cast<float>(shape.inputs);
+    got = last_of(product.y), wanted = 0.125f * static_cast<float>(shape.inputs);
   } else if (kind == ProductKind::input) {
-    got = first_of(product.out), wanted = 0.125f * static_cast<float>(shape.outputs);
+    got = last_of(product.out), wanted = 0.125f * static_cast<float>(shape.outputs);
   } else {
-    got = first_of(product.dweight), wanted = 0.25f * static_cast<float>(shape.rows);
+    got = last_of(product.dweight), wanted = 0.25f * static_cast<float>(shape.rows);
   }
   if (std::abs(got - wanted) > 0.01f * wanted)
     throw DeviceError(concat("calibrate: ", name_of(kind), " of ", shape.rows, " by ",
@@ -143,9 +125,10 @@ void Calibration::add_products() {
     int64_t width;
     std::vector<int64_t> rows;
   };
-  const std::vector<Width> widths = {{256, {1024}},   {768, {4096, 65536}},  {1024, {4096, 16384}},
-                                     {1280, {16384}}, {1600, {4096, 16384}}, {2048, {2048, 16384}},
-                                     {2560, {4096}},  {4096, {2048, 8192}},  {6144, {2048, 8192}}};
+  const std::vector<Width> widths = {
+      {256, {1024}},   {768, {4096, 65536}},  {1024, {4096, 16384}},
+      {1280, {16384}}, {1600, {4096, 16384}}, {2048, {1024, 2048, 16384}},
+      {2560, {4096}},  {4096, {2048, 8192}},  {6144, {2048, 8192}}};
   const auto add = [&](ProductKind kind, ProductShape shape) {
     if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
     const double bytes =
@@ -273,50 +256,25 @@ void Calibration::add_fp8_products() {
 }
 
 void Calibration::add_attention() {
-  struct Shape {
-    int64_t size, length, heads;
-  };
+  using Shape = AttentionSizes;
   for (const Shape s :
        {Shape{64, 256, 4}, Shape{64, 512, 512}, Shape{64, 1024, 768}, Shape{64, 2048, 128},
-        Shape{64, 8192, 16}, Shape{96, 2048, 128}, Shape{128, 512, 256}, Shape{128, 2048, 128},
-        Shape{128, 4096, 64}, Shape{128, 8192, 32}}) {
+        Shape{64, 8192, 16}, Shape{80, 2048, 128}, Shape{80, 8192, 32}, Shape{96, 2048, 128},
+        Shape{128, 512, 256}, Shape{128, 2048, 128}, Shape{128, 4096, 64}, Shape{128, 8192, 32}}) {
     if (s.length * s.heads * s.size > plan_.most_rows * plan_.most_width) continue;
     for (const bool backward : {false, true}) {
-      ops::AttentionShape shape{.num_attention_heads = std::min<int64_t>(s.heads, 16),
-                                .num_query_groups = std::min<int64_t>(s.heads, 16),
-                                .kv_channels = s.size,
-                                .softmax_scale = 1 / std::sqrt(static_cast<float>(s.size))};
-      const int64_t batch = s.heads / shape.num_attention_heads;
-      const int64_t width = shape.num_attention_heads * s.size;
+      const Attention like(plan_.dtype, s);
       items_.push_back(
-          {.bytes = 8.0 * static_cast<double>(s.length * batch * width),
+          {.bytes = 4.0 * static_cast<double>(like.out_elements() * ops::size_bytes(plan_.dtype)),
            .make = [=, this](Operands& memory) -> std::function<void()> {
-             const Tensor qkv = memory.take(plan_.dtype, {s.length, batch, 3 * width});
-             const Tensor out = memory.take(plan_.dtype, {s.length, batch, width});
-             const Tensor stats =
-                 memory.take(DType::f32, {batch, shape.num_attention_heads, s.length});
-             memory.randomise(qkv);
-             const ops::AttentionForward forward{
-                 .shape = shape, .out = out, .stats = stats, .qkv = qkv};
-             ops_.run(forward);
-             if (!backward) return [this, forward] { ops_.run(forward); };
-             const Tensor dqkv = memory.take(plan_.dtype, {s.length, batch, 3 * width});
-             const Tensor dout = memory.take(plan_.dtype, {s.length, batch, width});
-             memory.randomise(dout);
-             const ops::AttentionBackward call{.shape = shape,
-                                               .dqkv = dqkv,
-                                               .dout = dout,
-                                               .out = out,
-                                               .stats = stats,
-                                               .qkv = qkv,
-                                               .first_key = {}};
-             return [this, call] { ops_.run(call); };
+             auto attention = std::make_shared<Attention>(plan_.dtype, s);
+             attention->take(memory);
+             attention->run(ops_, false);
+             return [this, attention, backward] { attention->run(ops_, backward); };
            },
            .note =
                [=, this](double seconds) {
-                 const Tensor qkv(nullptr, plan_.dtype, ops_.device(),
-                                  {s.length, batch, 3 * width});
-                 const double rate = (backward ? 5 : 2) * shape.product_flops(qkv) / seconds / 1e12;
+                 const double rate = (backward ? 5 : 2) * like.product_flops() / seconds / 1e12;
                  if (backward)
                    card_.attention.back().backward_tflops = rate;
                  else
@@ -457,7 +415,7 @@ void Calibration::add_passes() {
 
 /// Seconds of the shortest call, repeated.
 void Calibration::measure_start() {
-  Operands memory(ops_);
+  Operands memory(ops_, memory_);
   const Tensor one = memory.filled(DType::f32, {1}, 0);
   constexpr int kCalls = 256;
   Load load(ops_, [&] {
@@ -473,8 +431,7 @@ void Calibration::run() {
   add_attention();
   add_passes();
   // Three bursts an item, and a rest before each.
-  const double burst =
-      0.8 * plan_.seconds / static_cast<double>(items_.size()) / (3 * (1 + kRests));
+  const double burst = plan_.seconds / static_cast<double>(items_.size()) / (3 * (1 + kRests));
   for (size_t i = 0; i < items_.size(); ++i) {
     measure(items_[i], burst);
     if (plan_.progress)
@@ -483,17 +440,18 @@ void Calibration::run() {
   measure_power_limit();
 }
 
-/// From a load like a layer's: how much slower it is when it is repeated without a rest.
+/// From a load like a layer's: how much slower it is when it is repeated without a rest. The limit
+/// settles over seconds.
 void Calibration::measure_power_limit() {
   Carrier carrier(ops_, plan_);
   Load load(ops_, [&] { carrier.queue(); });
-  const double full = at_full_clock(load, 0.01 * plan_.seconds);
+  const double full = after_rests(ops_, load, 0.1 * plan_.limit_seconds);
   const double copies = std::min(full, carrier.copies(card_)), products = full - copies;
-  load.hold(0.05 * plan_.seconds);  // until the limit has settled.
+  load.hold(0.3 * plan_.limit_seconds);
   card_.power_limit = power_limit_of({.seconds = full,
                                       .clocked = products,
                                       .energy = power::kProduct * products + power::kPass * copies},
-                                     load.hold(0.1 * plan_.seconds));
+                                     load.hold(0.6 * plan_.limit_seconds));
 }
 
 }  // namespace

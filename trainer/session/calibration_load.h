@@ -1,17 +1,20 @@
 // What calibration.cc measures with: the operands of an operation, calls that are repeated as one
 // recording, matrix products, and the carrier, a load like a layer's. Not here: which operations
-// are measured, and the rates that follow (calibration.cc, which alone includes this). May include:
-// ops/, planning/. Memory is the device's, owned by Operands.
+// are measured, and the rates that follow (calibration.cc, calibrate.cc). May include: ops/,
+// planning/. Memory is the device's, owned by Operands.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "trainer/ops/number.h"
@@ -32,19 +35,61 @@ inline void settle(ops::Ops& ops) noexcept {
   }
 }
 
-/// Memory of one operation's operands.
+/// Device memory for the operands of one operation after another: an allocation for each operand
+/// takes longer than its measurement.
+class OperandMemory {
+ public:
+  explicit OperandMemory(ops::Ops& ops) : ops_(ops) {}
+  ~OperandMemory() { release(); }
+  OperandMemory(const OperandMemory&) = delete;
+  void* take(int64_t bytes) {
+    constexpr int64_t kAlignment = 1024;
+    bytes = (std::max(bytes, kAlignment) + kAlignment - 1) / kAlignment * kAlignment;
+    if (taken_ == 0 && size_ < std::max(most_taken_, bytes)) {
+      release();
+      const int64_t wanted = std::max(most_taken_, bytes);
+      block_ = ops_.allocate(wanted);
+      size_ = wanted;
+    }
+    taken_ += bytes;
+    most_taken_ = std::max(most_taken_, taken_);
+    if (used_ + bytes <= size_) {
+      used_ += bytes;
+      return static_cast<std::byte*>(block_) + (used_ - bytes);
+    }
+    beside_.push_back(ops_.allocate(bytes));
+    return beside_.back();
+  }
+  /// All is free for the next operation; the next block is as large as this one took.
+  void reset() noexcept {
+    settle(ops_);
+    for (void* block : beside_) ops_.release(block);
+    beside_.clear();
+    used_ = taken_ = 0;
+  }
+
+ private:
+  void release() noexcept {
+    reset();
+    if (size_ > 0) ops_.release(block_);
+    size_ = 0;
+  }
+  ops::Ops& ops_;
+  void* block_ = nullptr;
+  int64_t size_ = 0, used_ = 0;  ///< Of the block.
+  int64_t taken_ = 0, most_taken_ = 0;
+  std::vector<void*> beside_;
+};
+
+/// One operation's operands.
 class Operands {
  public:
-  explicit Operands(ops::Ops& ops) : ops_(ops) {}
-  ~Operands() {
-    settle(ops_);
-    for (void* block : blocks_) ops_.release(block);
-  }
+  Operands(ops::Ops& ops, OperandMemory& memory) : ops_(ops), memory_(memory) {}
+  ~Operands() { memory_.reset(); }
   Operands(const Operands&) = delete;
   Tensor take(DType dtype, std::initializer_list<int64_t> shape) {
     Tensor t(nullptr, dtype, ops_.device(), shape);
-    t.data = ops_.allocate(std::max<int64_t>(t.bytes(), 1024));
-    blocks_.push_back(t.data);
+    t.data = memory_.take(t.bytes());
     return t;
   }
   Tensor filled(DType dtype, std::initializer_list<int64_t> shape, float value) {
@@ -74,7 +119,7 @@ class Operands {
 
  private:
   ops::Ops& ops_;
-  std::vector<void*> blocks_;
+  OperandMemory& memory_;
   uint32_t streams_ = 0;
 };
 
@@ -125,6 +170,20 @@ class Load {
   std::function<void()> queue_;
   int64_t captured_ = 0;
 };
+
+/// Seconds of a load at full clock: after a rest of `rest` seconds. Median of three.
+inline double after_rests(ops::Ops& ops, Load& load, double rest) {
+  const std::function<void()> once = [&] { load.once(); };
+  once();
+  std::array<double, 3> seconds{};
+  for (double& one : seconds) {
+    ops.synchronize();
+    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+    one = ops.timed(std::span(&once, 1)).front();
+  }
+  std::ranges::sort(seconds);
+  return seconds[1];
+}
 
 /// y (rows, outputs) = x (rows, inputs) W^T.
 struct ProductShape {
@@ -180,12 +239,68 @@ struct Product {
   Tensor x, weight, y, kept_outputs, kept_inputs, out, bias, dweight, dbias;
 };
 
-/// One layer's work at the carrier's size: four products each way, attention, norms.
+struct AttentionSizes {
+  int64_t size, length;
+  int64_t heads;  ///< Times samples.
+};
+
+/// Causal attention, forward and backward.
+class Attention {
+ public:
+  Attention(DType dtype, const AttentionSizes& s)
+      : dtype_(dtype),
+        length_(s.length),
+        shape_{.num_attention_heads = std::min<int64_t>(s.heads, 16),
+               .num_query_groups = std::min<int64_t>(s.heads, 16),
+               .kv_channels = s.size,
+               .softmax_scale = 1 / std::sqrt(static_cast<float>(s.size))},
+        batch_(s.heads / shape_.num_attention_heads),
+        width_(shape_.num_attention_heads * s.size) {}
+  /// Operands, filled; before the first run.
+  void take(Operands& memory) {
+    qkv_ = memory.take(dtype_, {length_, batch_, 3 * width_});
+    out_ = memory.take(dtype_, {length_, batch_, width_});
+    stats_ = memory.take(DType::f32, {batch_, shape_.num_attention_heads, length_});
+    dqkv_ = memory.take(dtype_, {length_, batch_, 3 * width_});
+    dout_ = memory.take(dtype_, {length_, batch_, width_});
+    memory.randomise(qkv_);
+    memory.randomise(dout_);
+  }
+  /// Backward needs what forward has written.
+  void run(ops::Ops& ops, bool backward) const {
+    if (!backward)
+      return ops.run(
+          ops::AttentionForward{.shape = shape_, .out = out_, .stats = stats_, .qkv = qkv_});
+    ops.run(ops::AttentionBackward{.shape = shape_,
+                                   .dqkv = dqkv_,
+                                   .dout = dout_,
+                                   .out = out_,
+                                   .stats = stats_,
+                                   .qkv = qkv_,
+                                   .first_key = {}});
+  }
+  int64_t out_elements() const noexcept { return length_ * batch_ * width_; }
+  /// Of one of its products, counting the half that is computed.
+  double product_flops() const {
+    return shape_.product_flops(
+        Tensor(nullptr, dtype_, ops::Device::cpu, {length_, batch_, 3 * width_}));
+  }
+
+ private:
+  DType dtype_;
+  int64_t length_;
+  ops::AttentionShape shape_;
+  int64_t batch_, width_;
+  Tensor qkv_, out_, stats_, dqkv_, dout_;
+};
+
+/// One layer's products at the carrier's size, forward and backward, and copies.
 class Carrier {
  public:
   Carrier(ops::Ops& ops, const CalibrationPlan& plan)
       : ops_(ops),
-        memory_(ops),
+        block_(ops),
+        memory_(ops, block_),
         product_(memory_, plan.dtype, {plan.carrier_rows, plan.carrier_width, plan.carrier_width}),
         wide_(memory_, plan.dtype,
               {plan.carrier_rows, 4 * plan.carrier_width, plan.carrier_width}) {
@@ -208,6 +323,7 @@ class Carrier {
 
  private:
   ops::Ops& ops_;
+  OperandMemory block_;
   Operands memory_;
   Product product_, wide_;
 };

@@ -332,6 +332,7 @@ TEST(CalibrationTest, MeasuresADevice) {
   Card card = processor_card(1);
   card.watts = 1;
   const CalibrationPlan plan{.seconds = 0.2,
+                             .limit_seconds = 0.2,
                              .dtype = DType::f32,
                              .carrier_rows = 64,
                              .carrier_width = 64,
