@@ -53,7 +53,7 @@ void refuse_other_checkpoints(const fs::path& root, const std::string& own) {
   }
   if (!other.empty())
     refuse(EEXIST, root / other,
-           "another checkpoint, which would get this one's tokenizer: not written, with or "
+           "another checkpoint, which would get the new one's tokenizer: not written, with or "
            "without --force");
 }
 

@@ -110,7 +110,7 @@ for root in start m; do
   megatron-to-hf -q -i $root -o again --force --dtype bf16
   cmp $root/model.safetensors again/model.safetensors
 done
-refused megatron-to-hf -i m/release -o m/tokenizer --force
+refused megatron-to-hf -i m/release -o m/tokenizer --force | sed "s:$WORK/::"
 
 echo "- trainer, plan-training"
 bpe-tokenize -q --vocab-file vocab.json --merge-file merges.txt -o d "$B/corpus.jsonl" \
