@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "convert/families/families.h"
+#include "convert/target_root.h"
 #include "convert/tensor_blocks.h"
 #include "convert/torch_file.h"
 #include "convert/torch_weights.h"
@@ -37,9 +38,6 @@ constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
 constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
-
-// A folder of a tokenizer's files.
-constexpr const char* kTemplates = "additional_chat_templates";
 
 // Marks a folder that is being written, so that a later run recognises the files of a killed one.
 constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
@@ -234,13 +232,16 @@ std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t to
 }
 
 // Existing files that from_pretrained reads or that this run will write, by their names in the
-// folder.
+// folder; and a link in the place of kTemplatesFolder. Folders of other names are the user's.
 std::vector<std::string> found_files(const std::string& folder,
                                      const std::set<std::string>& names) {
   std::vector<std::string> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (names.contains(name) || is_model_file(name)) found.push_back(name);
+    const bool link = entry.is_symlink();
+    if (names.contains(name) || (is_model_file(name) && (link || !entry.is_directory())) ||
+        (link && name == kTemplatesFolder))
+      found.push_back(name);
   }
   for (const std::string& name : tokenizer_file_names(folder))
     if (name.find('/') != std::string::npos) found.push_back(name);
@@ -254,7 +255,8 @@ std::vector<std::string> found_files(const std::string& folder,
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);
-  const bool killed = fs::exists(folder / kUnfinished) && !fs::exists(folder / "config.json");
+  const fs::path mark = folder / kUnfinished;
+  const bool killed = fs::exists(mark) && !fs::exists(folder / "config.json");
   const bool ours = target.replace || killed;
   const auto refuse = [](const fs::path& path) {
     throw std::system_error(EEXIST, std::generic_category(),
@@ -263,9 +265,12 @@ void prepare_folder(const HfTarget& target, const std::set<std::string>& names) 
   if (!ours && fs::exists(folder / "config.json")) refuse(folder / "config.json");
   const std::vector<std::string> found = found_files(target.folder, names);
   if (!ours && !found.empty()) refuse(folder / found.front());
+  for (const std::string& name : names) refuse_folder((folder / name).string());
+  refuse_folder(mark.string());
+  refuse_no_folder((folder / kTemplatesFolder).string(), true);
   fs::remove(folder / "config.json");
-  for (const char* name : {kTemplates, kUnfinished})
-    if (ours && fs::is_symlink(folder / name)) fs::remove(folder / name);
+  if (fs::is_symlink(folder / kTemplatesFolder)) fs::remove(folder / kTemplatesFolder);
+  if (fs::is_symlink(mark)) fs::remove(mark);
   for (const std::string& name : found)
     if (!names.contains(name) || fs::is_symlink(folder / name)) fs::remove(folder / name);
 }

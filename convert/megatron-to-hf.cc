@@ -192,6 +192,7 @@ const cli::Table<Options> kFlags = {
 // Whether --input is a folder for transformers. An export in a folder of checkpoints is not.
 bool is_hf_input(const Options& options) {
   return !options.iteration && fs::exists(options.input + "/config.json") &&
+         !fs::exists(options.input + "/latest_checkpointed_iteration.txt") &&
          !is_trainer_checkpoint(options.input, std::nullopt);
 }
 

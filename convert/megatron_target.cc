@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "convert/megatron_names.h"
+#include "convert/target_root.h"
 #include "convert/torch_writer.h"
 #include "libindexed/format.h"
 #include "libindexed/output_file.h"
@@ -180,6 +181,86 @@ void refuse_unspeakable(const ModelSpec& spec) {
                       " original positions with factors 1 and 4 alone");
 }
 
+// All of the file; `tokenizer` is the folder of its tokenizer, or empty.
+PickleBuilder contents(const CanonicalModel& model, const MegatronTarget& target,
+                       const std::string& tokenizer) {
+  CanonicalModel padded = model;
+  pad_vocabulary(padded, target.divisible_by);
+  const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
+  Named tensors = core_tensors(padded);
+  if (!target.dtype.empty())
+    for (auto& [name, source] : tensors) source = convert_dtype(source, target.dtype);
+  PickleBuilder out;
+  out.begin_dict().text("args");
+  Arguments args(out, target.ordered_args);
+  add_model(args, padded.spec);
+  add_run(args, model, target, dtype, tokenizer);
+  out.text("params_dtype")
+      .global("torch", dtype == "BF16"  ? "bfloat16"
+                       : dtype == "F16" ? "float16"
+                                        : "float32");
+  args.end();
+  out.text("checkpoint_version").real(3.0).text("iteration").integer(model.iteration);
+  out.text("model");
+  if (target.core_names) {
+    out.begin_ordered_dict();
+    for (const auto& [name, source] : tensors) out.text(name).tensor(source);
+    out.end_dict();
+  } else {
+    add_legacy(out, tensors);
+  }
+  out.end_dict();
+  return out;
+}
+
+indexed::Existing existing(const MegatronTarget& target) {
+  return target.replace ? indexed::Existing::replace : indexed::Existing::refuse;
+}
+
+// Where the weights wait for their name if that is behind a link: what the link leads to may be
+// another model's, and the link stays until all weights are written.
+constexpr const char* kBesideLinks = ".model_optim_rng.pt.tmp";
+
+// The outermost link on the way to ROOT/release/mp_rank_00/model_optim_rng.pt; empty: none.
+fs::path link_on_way(const fs::path& file) {
+  const fs::path rank = file.parent_path(), folder = rank.parent_path();
+  for (const fs::path& path : {folder, rank, file})
+    if (fs::is_symlink(path)) return path;
+  return {};
+}
+
+// The root folder of a checkpoint. Between the old weights and the new tracker there is none, so
+// that nothing of the two models is read together.
+void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
+                const MegatronTarget& target) {
+  const fs::path root(target.path), tracker_path = root / "latest_checkpointed_iteration.txt";
+  const fs::path file = root / "release" / "mp_rank_00" / "model_optim_rng.pt";
+  const fs::path beside_links = root / kBesideLinks;
+  const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
+  refuse_bad_root({target.path, "release", target.replace}, tokenizer);
+  PickleBuilder out = contents(model, target, tokenizer.files.empty() ? "" : folder);
+  fs::create_directories(root);
+  fs::remove(beside_links);  // of a killed conversion
+  const bool links = !link_on_way(file).empty();
+  if (!links) fs::create_directories(file.parent_path());
+  TokenizerBeside beside(tokenizer, folder, target.replace);
+  std::optional<indexed::NamingSection> naming;
+  write_torch_file((links ? beside_links : file).string(), std::move(out), existing(target),
+                   target.progress, [&] {
+                     naming.emplace();
+                     fs::remove(tracker_path);
+                     beside.take_names();
+                   });
+  if (links) {
+    fs::remove(link_on_way(file));
+    fs::create_directories(file.parent_path());
+    fs::rename(beside_links, file);
+  }
+  indexed::OutputFile tracker(tracker_path.string(), existing(target));
+  tracker.write("release");
+  tracker.commit();
+}
+
 }  // namespace
 
 Named core_tensors(const CanonicalModel& model) {
@@ -210,68 +291,11 @@ Named core_tensors(const CanonicalModel& model) {
 void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer,
                     const MegatronTarget& target) {
   refuse_unspeakable(model.spec);
-  CanonicalModel padded = model;
-  pad_vocabulary(padded, target.divisible_by);
-  const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
-  Named tensors = core_tensors(padded);
-  if (!target.dtype.empty())
-    for (auto& [name, source] : tensors) source = convert_dtype(source, target.dtype);
-  const bool one_file = target.path.ends_with(".pt");
-  const fs::path root = one_file ? fs::path(target.path).parent_path() : fs::path(target.path);
-  const indexed::Existing existing =
-      target.replace ? indexed::Existing::replace : indexed::Existing::refuse;
-  const std::string file =
-      one_file ? target.path : (root / "release" / "mp_rank_00" / "model_optim_rng.pt").string();
-  if (!target.replace && fs::exists(file))  // before anything beside it is replaced
+  if (!target.path.ends_with(".pt")) return write_root(model, tokenizer, target);
+  if (!target.replace && fs::exists(target.path))  // before any work
     throw std::system_error(EEXIST, std::generic_category(),
-                            file + ": not replaced without --force");
-  const fs::path tracker_path = root / "latest_checkpointed_iteration.txt";
-  if (!one_file && !target.replace && fs::exists(tracker_path))  // of another checkpoint there
-    throw std::system_error(EEXIST, std::generic_category(),
-                            tracker_path.string() + ": not replaced without --force");
-  std::string tokenizer_folder;
-  std::optional<TokenizerBeside> beside;
-  if (!one_file) {
-    const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
-    fs::create_directories(fs::path(file).parent_path());
-    beside.emplace(tokenizer, folder, target.replace);
-    if (!tokenizer.files.empty()) tokenizer_folder = folder;
-    // What a link leads to may be another model's.
-    if (fs::is_symlink(file)) fs::remove(file);
-  }
-  PickleBuilder out;
-  out.begin_dict().text("args");
-  Arguments args(out, target.ordered_args);
-  add_model(args, padded.spec);
-  add_run(args, model, target, dtype, tokenizer_folder);
-  out.text("params_dtype")
-      .global("torch", dtype == "BF16"  ? "bfloat16"
-                       : dtype == "F16" ? "float16"
-                                        : "float32");
-  args.end();
-  out.text("checkpoint_version").real(3.0).text("iteration").integer(model.iteration);
-  out.text("model");
-  if (target.core_names) {
-    out.begin_ordered_dict();
-    for (const auto& [name, source] : tensors) out.text(name).tensor(source);
-    out.end_dict();
-  } else {
-    add_legacy(out, tensors);
-  }
-  out.end_dict();
-  // Between the old weights and the new tracker there is none, so that nothing of the two models is
-  // read together.
-  std::optional<indexed::NamingSection> naming;
-  write_torch_file(file, std::move(out), existing, target.progress, [&] {
-    if (one_file) return;
-    naming.emplace();
-    fs::remove(tracker_path);
-    beside->take_names();
-  });
-  if (one_file) return;
-  indexed::OutputFile tracker(tracker_path.string(), existing);
-  tracker.write("release");
-  tracker.commit();
+                            target.path + ": not replaced without --force");
+  write_torch_file(target.path, contents(model, target, ""), existing(target), target.progress);
 }
 
 }  // namespace convert

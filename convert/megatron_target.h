@@ -30,8 +30,9 @@ struct MegatronTarget {
 /// PATH/latest_checkpointed_iteration.txt; or the one file. The arguments name the tokenizer folder
 /// (tokenizer_type PretrainedFromHF) when there is one, else GPT2BPETokenizer. With `replace` the
 /// old tracker is removed when all weights are written, before tokenizer and weights get their
-/// names; a link in the place of the weights is removed, and what it leads to stays.
-/// Errors: std::system_error; indexed::FormatError from reading the source, for a weight that
+/// names; a link in the place of the weights, or of a folder on the way to them, is removed then,
+/// and what it leads to stays. Errors: std::system_error, also for what refuse_bad_root() finds
+/// before anything is changed; indexed::FormatError from reading the source, for a weight that
 /// is not finite, or for a model that Megatron-LM has no arguments for.
 void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer,
                     const MegatronTarget& target);

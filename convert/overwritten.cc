@@ -39,10 +39,17 @@ std::vector<std::string> beside(const std::string& root) {
 
 std::vector<std::string> model_inputs(const std::string& path, bool hf_folder) {
   std::vector<std::string> files = {path};
-  if (hf_folder)
+  if (hf_folder) {
     add_files<fs::directory_iterator>(path, files);
-  else
-    add_files<fs::recursive_directory_iterator>(path, files);
+    return files;
+  }
+  add_files<fs::recursive_directory_iterator>(path, files);
+  const std::vector<std::string> exported = overwritten_by_hf(path);
+  std::erase_if(files, [&](const std::string& file) {
+    return std::binary_search(exported.begin(), exported.end(), file);
+  });
+  if (const std::string folder = folder_beside_checkpoint(path); !folder.empty())
+    add_files<fs::recursive_directory_iterator>(folder, files);
   return files;
 }
 

@@ -9,8 +9,9 @@
 
 namespace convert {
 
-/// The files of a model or checkpoint: `path` itself, or the files of that folder; those of its
-/// folders, too, unless it is read as a folder for transformers.
+/// The files that a conversion of `path` may read: `path` itself, or the files of that folder. Of
+/// a checkpoint also those of its folders, and the tokenizer beside it; but not an export that is
+/// in the folder itself, which no reader of checkpoints opens: a new one may replace it.
 std::vector<std::string> model_inputs(const std::string& path, bool hf_folder);
 
 /// Existing files that write_hf_folder(), write_megatron() and write_start() replace or remove.

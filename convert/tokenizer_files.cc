@@ -191,7 +191,7 @@ std::vector<std::string> tokenizer_file_names(const std::string& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && is_tokenizer_file(name)) names.push_back(name);
-    if (!entry.is_directory() || name != "additional_chat_templates") continue;
+    if (!entry.is_directory() || name != kTemplatesFolder) continue;
     for (const fs::directory_entry& inner : fs::directory_iterator(entry.path()))
       if (inner.is_regular_file()) names.push_back(name + "/" + inner.path().filename().string());
   }
@@ -218,9 +218,6 @@ TokenizerBeside::TokenizerBeside(const TokenizerFiles& tokenizer, std::string fo
     : folder_(std::move(folder)),
       unfinished_((fs::path(folder_).parent_path() / ".tokenizer.tmp").string()),
       replace_(replace) {
-  if (!replace_ && fs::is_symlink(folder_))
-    throw std::system_error(EEXIST, std::generic_category(),
-                            folder_ + ": a link, not replaced without --force");
   fs::remove_all(unfinished_);
   for (const std::vector<TokenizerFile>* files : {&tokenizer.files, &tokenizer.model_files})
     for (const TokenizerFile& file : *files) {
@@ -241,7 +238,9 @@ TokenizerBeside::~TokenizerBeside() {
 
 void TokenizerBeside::take_names() {
   const fs::path folder(folder_);
-  if (fs::is_symlink(folder)) fs::remove(folder);
+  if (replace_)
+    for (const fs::path& path : {folder, folder / kTemplatesFolder})
+      if (fs::is_symlink(path)) fs::remove(path);
   if (replace_ && fs::is_directory(folder)) {
     for (const std::string& name : tokenizer_file_names(folder_)) fs::remove(folder / name);
     for (const char* name : {"config.json", "generation_config.json"}) fs::remove(folder / name);

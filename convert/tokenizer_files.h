@@ -20,6 +20,9 @@ class OutputFile;
 
 namespace convert {
 
+/// The folder among a tokenizer's files.
+inline constexpr const char* kTemplatesFolder = "additional_chat_templates";
+
 /// One file to be written; `name` may have a folder in front.
 struct TokenizerFile {
   std::string name;
@@ -70,17 +73,17 @@ bool has_tokenizer(const std::string& folder);
 class TokenizerBeside {
  public:
   /// Writes both kinds of files below `.tokenizer.tmp` beside `folder`, which is unchanged, as
-  /// temporary files, which go however this process ends.
-  /// `replace`: take_names() may remove files. Errors: std::system_error; EEXIST, without
-  /// `replace`, where `folder` is a link, since what it leads to may be another model's.
+  /// temporary files, which go however this process ends. `replace`: take_names() may remove files.
+  /// Errors: std::system_error. What may not be replaced is the caller's matter (target_root.h).
   TokenizerBeside(const TokenizerFiles& tokenizer, std::string folder, bool replace);
   /// Removes what has no name in the folder yet.
   ~TokenizerBeside();
   TokenizerBeside(const TokenizerBeside&) = delete;
   TokenizerBeside& operator=(const TokenizerBeside&) = delete;
 
-  /// Moves the files into the folder, creating it. With `replace` a link in its place, and existing
-  /// files of both kinds are removed first, so that none of another model is left.
+  /// Moves the files into the folder, creating it. With `replace` a link in its place, or in that
+  /// of kTemplatesFolder, and existing files of both kinds are removed first, so that none of
+  /// another model is left, and what a link leads to stays.
   /// Errors: std::system_error; then some files may be of one tokenizer and some of the other.
   void take_names();
 

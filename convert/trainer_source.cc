@@ -11,6 +11,7 @@
 
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
+#include "convert/target_root.h"
 #include "libindexed/format.h"
 #include "libindexed/manifest.h"
 #include "libindexed/mapped_file.h"
@@ -200,7 +201,6 @@ static std::filesystem::path set_aside(const std::string& root, int64_t iteratio
   fs::remove(root + "/latest_checkpointed_iteration.txt");
   const fs::path folder = trainer::iteration_folder(root, iteration);
   const fs::path aside = fs::path(root) / ("." + folder.filename().string() + ".old.tmp");
-  // One that is not the trainer's is set aside by save().
   if (fs::exists(folder / "meta.json")) fs::rename(folder, aside);
   return aside;
 }
@@ -208,10 +208,8 @@ static std::filesystem::path set_aside(const std::string& root, int64_t iteratio
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target) {
   namespace fs = std::filesystem;
-  const std::string tracker = target.path + "/latest_checkpointed_iteration.txt";
-  if (fs::exists(tracker) && !target.replace)
-    throw std::system_error(EEXIST, std::generic_category(),
-                            tracker + ": not replaced without --force");
+  const fs::path own = trainer::iteration_folder(target.path, model.iteration);
+  refuse_bad_root({target.path, own.filename().string(), target.replace}, tokenizer);
   indexed::check_mapped_files();  // before there is a file in the root
   const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
   std::optional<TokenizerBeside> beside;

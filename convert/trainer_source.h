@@ -40,7 +40,7 @@ struct TrainerTarget {
 /// write_trainer_checkpoint, with the tokenizer's files beside it in path/tokenizer, where the
 /// training command and an export find them. They get their names with the checkpoint, when all
 /// weights are written: before, an existing checkpoint and its tokenizer are unchanged; in between
-/// there is none. Errors: the same; std::system_error EEXIST if there is a checkpoint.
+/// there is none. Errors: the same; those of refuse_bad_root(), before anything is changed.
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target);
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 
 #include "convert/hf_folder.h"
 #include "convert/megatron_source.h"
@@ -115,12 +116,14 @@ TEST_P(ReplacedTest, KilledAmongTheWeightsTheOldOneIsWhole) {
   EXPECT_EQ(found(), "new");
 }
 
-// A folder in the place of a file, so that one of the two files gets no name.
+// A folder comes into the place of a file, so that one of the two files gets no name.
 TEST_P(ReplacedTest, BetweenTheNamesThereIsNoModel) {
   GetParam()(model_, "old", root());
-  fs::remove(root() + "/tokenizer/tokenizer_config.json");
-  fs::create_directories(root() + "/tokenizer/tokenizer_config.json/full");
-  EXPECT_NE(error_of([&] { GetParam()(other_, "new", root()); }), "accepted");
+  const CanonicalModel late = with_weight([&](std::span<float>) {
+    fs::remove(root() + "/tokenizer/tokenizer_config.json");
+    fs::create_directories(root() + "/tokenizer/tokenizer_config.json/full");
+  });
+  EXPECT_NE(error_of([&] { GetParam()(late, "new", root()); }), "accepted");
   EXPECT_EQ(found(), "none");
   fs::remove_all(root() + "/tokenizer/tokenizer_config.json");
   GetParam()(other_, "new", root());
@@ -154,6 +157,105 @@ TEST_P(ReplacedTest, NothingIsWrittenThroughALink) {
   GetParam()(model_, "old", root());
   EXPECT_EQ(found(), "old");
   EXPECT_EQ(text_of(own_ / "other/tokenizer.json"), "another model's");
+}
+
+// The names of what is there, with the files' bytes and what links lead to.
+std::map<std::string, std::string> tree_of(const std::string& folder) {
+  std::map<std::string, std::string> tree;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string path = entry.path().string();
+    tree[path] = entry.is_symlink()     ? "-> " + fs::read_symlink(path).string()
+                 : entry.is_directory() ? "folder"
+                                        : read_file(path);
+  }
+  return tree;
+}
+
+// Each part of the checkpoint is moved elsewhere, and a link to it put into its place.
+TEST_P(ReplacedTest, ALinkInACheckpointIsReplacedWhenTheWeightsAreThere) {
+  const CanonicalModel damaged = with_weight(
+      [](std::span<float> numbers) { numbers[0] = std::numeric_limits<float>::infinity(); });
+  for (const char* part :
+       {"iter_0000000", "release", "release/mp_rank_00", "release/mp_rank_00/model_optim_rng.pt",
+        "tokenizer", "tokenizer/tokenizer.json", "latest_checkpointed_iteration.txt"}) {
+    fs::remove_all(own_.path());
+    GetParam()(model_, "old", root());
+    const std::string path = root() + "/" + part;
+    if (!fs::exists(path)) continue;  // of the other form
+    fs::create_directories(own_ / "other");
+    fs::rename(path, own_ / "other/part");
+    fs::create_symlink(own_ / "other/part", path);
+    EXPECT_THAT(error_of([&] { GetParam()(damaged, "new", root()); }), HasSubstr("not finite"));
+    EXPECT_EQ(found(), "old") << part;
+    EXPECT_EQ(fs::read_symlink(path), own_ / "other/part");
+    const std::map<std::string, std::string> other = tree_of(own_ / "other");
+    GetParam()(other_, "new", root());
+    EXPECT_EQ(found(), "new") << part;
+    EXPECT_FALSE(fs::is_symlink(path)) << part;
+    EXPECT_EQ(tree_of(own_ / "other"), other) << part;
+    for (const auto& [name, text] : tree_of(root())) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+  }
+}
+
+TEST_P(ReplacedTest, ATemplateIsNotWrittenThroughALink) {
+  GetParam()(model_, "old", root());
+  fs::create_directories(own_ / "templates");
+  std::ofstream(own_ / "templates/a.jinja") << "another model's";
+  fs::create_directory_symlink(own_ / "templates", root() + "/tokenizer/" + kTemplatesFolder);
+  GetParam()(other_, "new", root());
+  EXPECT_EQ(found(), "new");
+  EXPECT_EQ(text_of(own_ / "templates/a.jinja"), "another model's");
+  EXPECT_FALSE(fs::exists(root() + "/tokenizer/" + kTemplatesFolder));
+}
+
+// The other one would keep its weights and get the new tokenizer.
+TEST_P(ReplacedTest, ARootWithAnotherCheckpointIsRefused) {
+  GetParam()(model_, "old", root());
+  const bool trainers = fs::exists(root() + "/iter_0000000");
+  for (const std::string other :
+       {"iter_0000500", "global_step500", trainers ? "release" : "iter_0000000"}) {
+    fs::create_directories(root() + "/" + other);
+    const std::map<std::string, std::string> before = tree_of(root());
+    EXPECT_THAT(error_of([&] { GetParam()(other_, "new", root()); }),
+                HasSubstr("root/" + other + ": another checkpoint"));
+    EXPECT_EQ(tree_of(root()), before);
+    fs::remove(root() + "/" + other);
+  }
+  EXPECT_EQ(found(), "old");
+  fs::create_directories(root() + "/iter_0000500.set_aside");  // no reader takes it
+  GetParam()(other_, "new", root());
+  EXPECT_EQ(found(), "new");
+}
+
+TEST_P(ReplacedTest, WhatIsInTheWayIsFoundBeforeAnythingChanges) {
+  GetParam()(model_, "old", root());
+  const bool trainers = fs::exists(root() + "/iter_0000000");
+  std::vector<std::pair<std::string, bool>> parts = {// and whether it is to be a folder
+                                                     {"tokenizer", true},
+                                                     {"tokenizer/tokenizer.json", false},
+                                                     {"tokenizer/additional_chat_templates", true},
+                                                     {"latest_checkpointed_iteration.txt", false}};
+  if (trainers)
+    parts.emplace_back("iter_0000000", true);
+  else
+    parts.insert(parts.end(), {{"release", true},
+                               {"release/mp_rank_00", true},
+                               {"release/mp_rank_00/model_optim_rng.pt", false}});
+  for (const auto& [part, folder] : parts) {
+    fs::remove_all(root());
+    GetParam()(model_, "old", root());
+    const std::string path = root() + "/" + part;
+    fs::remove_all(path);
+    if (folder)
+      std::ofstream(path) << "x";
+    else
+      fs::create_directories(path + "/x");
+    const std::map<std::string, std::string> before = tree_of(root());
+    EXPECT_THAT(error_of<std::system_error>([&] { GetParam()(other_, "new", root()); }),
+                HasSubstr(part + (folder ? ": in the place of a folder: Not a directory"
+                                         : ": in the place of a file: Is a directory")));
+    EXPECT_EQ(tree_of(root()), before) << part;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, ReplacedTest, testing::Values(write_trainers, write_megatrons),
@@ -192,6 +294,67 @@ TEST_F(ReplacedFiles, LinksInAFolderAreReplaced) {
   EXPECT_EQ(text_of(own_ / "hf/additional_chat_templates/a.jinja"), "new");
   EXPECT_FALSE(fs::is_symlink(own_ / "hf/model.safetensors"));
   EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
+}
+
+TEST_F(ReplacedFiles, AFolderInThePlaceOfAFileIsFoundWhileTheOldModelIsWhole) {
+  const HfTarget target{.folder = own_ / "hf", .replace = true};
+  const Family& family = *find_family("llama");
+  TokenizerFiles files = tokenizer("new");
+  files.files.push_back({"additional_chat_templates/a.jinja", "new"});
+  const auto write = [&] { write_hf_folder(model_, family, files, target); };
+  write();
+  fs::create_directories(own_ / "hf/tokenizer.old/full");  // the user's
+  for (const char* name : {"hf/model.safetensors", "hf/generation_config.json",
+                           "hf/additional_chat_templates/a.jinja"}) {
+    fs::remove(own_ / name);
+    fs::create_directories(own_ / name + "/full");
+    EXPECT_THAT(error_of(write), HasSubstr(name + std::string(": in the place of a file")));
+    EXPECT_TRUE(fs::exists(own_ / "hf/config.json"));
+    fs::remove_all(own_ / name);
+    write();
+  }
+  fs::remove_all(own_ / "hf/additional_chat_templates");
+  std::ofstream(own_ / "hf/additional_chat_templates") << "x";
+  EXPECT_THAT(error_of(write), HasSubstr("templates: in the place of a folder: Not a directory"));
+  EXPECT_TRUE(fs::exists(own_ / "hf/config.json"));
+  EXPECT_TRUE(fs::exists(own_ / "hf/tokenizer.old/full"));
+}
+
+// Several ranks' files, of which one would be replaced; DeepSpeed's tracker.
+TEST_F(ReplacedFiles, WhatWouldBeReadInPlaceOfMegatronsFileIsRefused) {
+  const auto write = [&] {
+    write_megatron(model_, tokenizer("new"), {.path = own_ / "root", .replace = true});
+  };
+  write();
+  for (const char* name : {"release/mp_rank_01", "release/metadata.json",
+                           "release/mp_rank_00/distrib_optim.pt", "latest"}) {
+    fs::create_directories(own_ / (std::string("root/") + name));
+    EXPECT_THAT(error_of<std::system_error>(write), HasSubstr(name)) << name;
+    fs::remove(own_ / (std::string("root/") + name));
+    write();
+  }
+}
+
+TEST_F(ReplacedFiles, WithoutForceNothingIsReplaced) {
+  const std::string root = own_ / "root";
+  const auto write = [&] { write_start(model_, tokenizer("new"), {.path = root}); };
+  fs::create_directories(root + "/tokenizer");
+  for (const char* name : {"tokenizer.json", "vocab.json", "config.json"}) {
+    const std::string path = root + "/tokenizer/" + name;
+    std::ofstream(path) << "another model's";
+    EXPECT_THAT(error_of(write), HasSubstr(path + ": not replaced without --force"));
+    EXPECT_EQ(text_of(path), "another model's");
+    fs::remove(path);
+  }
+  std::ofstream(root + "/tokenizer/tokenizer.json") << "new";  // of this conversion, killed
+  EXPECT_EQ(error_of(write), "accepted");
+  fs::remove(root + "/latest_checkpointed_iteration.txt");
+  EXPECT_THAT(error_of(write), HasSubstr("iter_0000000/meta.json: not replaced without --force"));
+  fs::remove(root + "/iter_0000000/meta.json");
+  EXPECT_THAT(error_of(write), HasSubstr("iter_0000000: not the trainer's"));
+  fs::remove_all(root + "/iter_0000000");
+  fs::create_symlink(own_ / "nowhere", root + "/latest_checkpointed_iteration.txt");
+  EXPECT_THAT(error_of(write), HasSubstr("iteration.txt: not replaced without --force"));
 }
 
 TEST_F(ReplacedFiles, MegatronsFileReplacesALinkUnlessTheUserNamesIt) {

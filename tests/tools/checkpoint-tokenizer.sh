@@ -53,6 +53,20 @@ echo "- the original is gone"
 rm -r run-*
 text copy-trainer | cmp - wanted
 export_of copy-megatron
+echo "- the original cannot be read"
+for form in trainer megatron; do ln -s run-$form run-$form; done # leads to itself
+text copy-trainer | cmp - wanted
+for form in trainer megatron; do rm -r back; export_of copy-$form; done
+for form in trainer megatron; do
+  rm run-$form && mkdir -p run-$form/tokenizer
+  ln -s tokenizer.json run-$form/tokenizer/tokenizer.json
+done
+text copy-trainer | cmp - wanted
+for form in trainer megatron; do rm -r back; export_of copy-$form; done
+for form in trainer megatron; do rm -r run-$form && touch run-$form; done # no folder
+text copy-trainer | cmp - wanted
+for form in trainer megatron; do rm -r back; export_of copy-$form; done
+rm run-*
 echo "- a run with a tokenizer of its own, in a folder of that name"
 mkdir data && cp -r other data/tokenizer
 trainer --load copy-trainer --use-checkpoint-args --finetune --save mine --eval-iters 0 \
@@ -62,11 +76,17 @@ trainer --load copy-trainer --use-checkpoint-args --finetune --save mine --eval-
 megatron-to-hf --input mine --output back/mine 2>&1 | relative
 cmp other/tokenizer.json back/mine/tokenizer.json && echo "mine: exported with the run's"
 echo "- a tracker of other weights is not replaced without --force"
-mv copy-megatron/release copy-megatron/iter_0000500
-printf 500 >copy-megatron/latest_checkpointed_iteration.txt
 hf-to-megatron --quiet --input other --output copy-megatron --to megatron 2>&1 | relative
+echo "- another checkpoint would get the new one's tokenizer"
+cp -r copy-megatron/release copy-megatron/iter_0000500
+printf 500 >copy-megatron/latest_checkpointed_iteration.txt
+for force in "" --force; do
+  hf-to-megatron --quiet --input other --output copy-megatron --to megatron $force 2>&1 | relative
+  hf-to-megatron --quiet --input other --output tuned $force 2>&1 | relative
+done
 cat copy-megatron/latest_checkpointed_iteration.txt && echo
 cmp copy-megatron/tokenizer/tokenizer.json hf/tokenizer.json
+cmp tuned/tokenizer/tokenizer.json hf/tokenizer.json
 echo "- a folder for transformers with a meta.json of its own"
 echo '{"lang": "en"}' >hf/meta.json
 text hf | cmp - wanted

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The converters with --force over another model, killed or failed by the disk at each operation
 // that changes a file. What is read afterwards is one whole model with its own tokenizer, or none,
-// and the same command again gives the new one.
+// and the same command again gives the new one. In the form "links" the old weights are Megatron's
+// behind a link, and what it leads to never changes.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -27,14 +28,18 @@ class ConvertKillTest : public ToolTest, public testing::WithParamInterface<cons
     }
     ASSERT_EQ(run("w", convert("llama")).err, "");
     fs::rename(path("out"), path("old"));
+    if (std::string(GetParam()) != "links") return;
+    fs::rename(path("old/release"), path("linked"));
+    fs::create_directory_symlink(path("linked"), path("old/release"));
   }
 
   std::string path(const std::string& name) const { return folder_ + "/w/" + name; }
 
   // Back through a checkpoint, for the form of transformers is read the same way.
   static Words convert(const char* family) {
-    const std::string form = GetParam();
+    std::string form = GetParam();
     if (form == "hf") return {"megatron-to-hf", "-q", "-f", "-i", family, "-o", "out"};
+    if (form == "links") form = "megatron";
     return {"hf-to-megatron", "-q", "-f", "-i", family, "-o", "out", "--to", form};
   }
 
@@ -57,7 +62,8 @@ class ConvertKillTest : public ToolTest, public testing::WithParamInterface<cons
 
   void fresh() const {
     fs::remove_all(path("out"));
-    fs::copy(path("old"), path("out"), fs::copy_options::recursive);
+    fs::copy(path("old"), path("out"),
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
 };
 
@@ -66,6 +72,11 @@ TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
     more.insert({{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_ROOT", path("out")}});
     return more;
   };
+  const auto linked = [&] {
+    std::ifstream in(path("linked/mp_rank_00/model_optim_rng.pt"), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string weights = linked();
   fresh();
   ASSERT_EQ(found(), "llama");
   ASSERT_EQ(run("w", convert("qwen2"), with({{"FAULT_COUNT", folder_ + "/count"}})).status, 0);
@@ -89,13 +100,16 @@ TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
       EXPECT_TRUE(ended.status != 0 || what == "qwen2") << what;
       EXPECT_EQ(run("w", convert("qwen2")).err, "") << at;
       EXPECT_EQ(found(), "qwen2") << at;
+      ASSERT_EQ(linked(), weights) << at;
+      EXPECT_FALSE(fs::exists(path("out/.model_optim_rng.pt.tmp"))) << at;
     }
   }
   EXPECT_GT(seen["llama"] + seen["none"], 0);
   EXPECT_GT(seen["qwen2"], 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, ConvertKillTest, testing::Values("trainer", "megatron", "hf"),
+INSTANTIATE_TEST_SUITE_P(Forms, ConvertKillTest,
+                         testing::Values("trainer", "megatron", "links", "hf"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
                          });

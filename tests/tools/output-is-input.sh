@@ -103,6 +103,14 @@ mkdir -p s/tokenizer; ln hf/config.json s/tokenizer/config.json
 refused hf-to-megatron -i hf -o s --force
 run hf-to-megatron -q -i hf -o hf
 run hf-to-megatron -q -i hf -o hf --force
+# An export in a checkpoint's own folder is no input of the next one; its tokenizer is.
+for root in start m; do
+  run megatron-to-hf -q -i $root -o $root
+  run megatron-to-hf -q -i $root -o $root --force --dtype bf16
+  megatron-to-hf -q -i $root -o again --force --dtype bf16
+  cmp $root/model.safetensors again/model.safetensors
+done
+refused megatron-to-hf -i m/release -o m/tokenizer --force | sed "s:$WORK/::"
 
 echo "- trainer, plan-training"
 bpe-tokenize -q --vocab-file vocab.json --merge-file merges.txt -o d "$B/corpus.jsonl" \

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Room: convert. The root folder of checkpoints that a conversion writes into: what stands there
+// already, and what of it must stay. Everything that can be known is found here, before any work.
+// Not here: inputs that would be outputs, too (overwritten.h); the writing (megatron_target.h,
+// trainer_source.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convert/tokenizer_files.h"
+
+namespace convert {
+
+/// What a conversion is about to write.
+struct RootTarget {
+  std::string root;        ///< may not exist yet
+  std::string checkpoint;  ///< name of the new checkpoint's folder: "release", "iter_0000000"
+  bool replace = false;    ///< --force: one of that name, and its tokenizer, may be replaced
+};
+
+/// Refuses a root into which the checkpoint and its tokenizer cannot be written as promised:
+/// - with another checkpoint, which would get the new one's tokenizer, `replace` or not;
+/// - with files in the place of folders, or folders in the place of files;
+/// - without `replace`, where a checkpoint, a tokenizer with other bytes, or a link would go.
+/// Reads names, and the bytes of existing tokenizer files; changes nothing.
+/// Errors: std::system_error (EEXIST, ENOTDIR, EISDIR) naming the first thing in the way.
+void refuse_bad_root(const RootTarget& target, const TokenizerFiles& tokenizer);
+
+/// Refuses what is no folder, or a link to one, or nothing. Without `replace` a link, too, for it
+/// would be replaced. Errors: std::system_error ENOTDIR, EEXIST.
+void refuse_no_folder(const std::string& path, bool replace);
+
+/// Refuses a folder where a file will be written. Errors: std::system_error EISDIR.
+void refuse_folder(const std::string& path);
+
+}  // namespace convert
