@@ -8,6 +8,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <system_error>
 
@@ -194,13 +196,19 @@ bool is_checkpoint(const std::string& folder) {
   const std::string path = folder + "/meta.json";
   std::error_code none;
   if (!fs::exists(path, none)) return false;
+  if (!fs::is_regular_file(path, none)) return true;  // whoever reads it says what it is
+  // Not mapped: a save may replace it meanwhile. Of our own the first bytes are enough.
+  std::ifstream in(path, std::ios::binary);
+  std::string text(64, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (begins_as_meta(text)) return true;
   try {
-    const indexed::MappedFile file(path);
-    return !is_foreign_meta(
-        {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
-  } catch (const std::exception&) {
+    text.append(std::istreambuf_iterator<char>(in), {});
+  } catch (const std::exception&) {  // a disk that fails
     return true;
   }
+  return !is_foreign_meta(text);
 }
 
 fs::path plain_path(const std::string& folder) {
