@@ -105,12 +105,11 @@ TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
 bool is_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(path)) return false;
-  const std::string meta = path + "/meta.json";
-  if (fs::exists(meta)) {
-    // A folder for transformers may have a meta.json of its own.
-    const bool exported = fs::exists(path + "/config.json");
-    if (!exported || trainer::begins_as_meta(indexed::read_file(meta))) return true;
-  }
+  // A folder for transformers may have a meta.json of its own.
+  const bool exported = fs::exists(path + "/config.json");
+  if (trainer::is_checkpoint(path) &&
+      (!exported || trainer::begins_as_meta(indexed::read_file(path + "/meta.json"))))
+    return true;
   const std::vector<int64_t> stored = trainer::stored_iterations(path);
   return !stored.empty() &&
          (!iteration || std::find(stored.begin(), stored.end(), *iteration) != stored.end());
@@ -201,7 +200,8 @@ static std::filesystem::path set_aside(const std::string& root, int64_t iteratio
   fs::remove(root + "/latest_checkpointed_iteration.txt");
   const fs::path folder = trainer::iteration_folder(root, iteration);
   const fs::path aside = fs::path(root) / ("." + folder.filename().string() + ".old.tmp");
-  if (fs::exists(folder / "meta.json")) fs::rename(folder, aside);
+  // One that is not the trainer's is set aside by save().
+  if (trainer::is_checkpoint(folder)) fs::rename(folder, aside);
   return aside;
 }
 

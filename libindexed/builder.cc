@@ -4,6 +4,7 @@
 #include "libindexed/builder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -105,22 +106,48 @@ void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_
 
 namespace {
 
-// A kill between the renames of finish() leaves a .bin without an .idx, of the size that the
-// manifest beside it says, and the temporary file of the .idx: the same command may replace it. Any
-// other .bin is not ours, or belongs to an .idx that was lost or that another process is about to
-// name. To be called before the OutputFile of the .idx, which removes the temporary file.
-Existing existing_bin(const std::string& prefix, Existing existing) {
-  if (::access((prefix + ".idx").c_str(), F_OK) == 0 ||
-      ::access((prefix + ".bin").c_str(), F_OK) != 0 || !left_unfinished(prefix + ".idx"))
-    return existing;
-  try {
-    const std::optional<Manifest> manifest = read_manifest(prefix);
-    const MappedFile bin(prefix + ".bin");
-    const bool ours = manifest && static_cast<size_t>(manifest->bin_bytes) == bin.bytes().size();
-    return ours ? Existing::replace : existing;
-  } catch (const std::exception&) {
-    return existing;
+// Whether a file is a complete index of a .bin of `bin_bytes` bytes, as the builder writes one.
+bool describes(const std::string& index, size_t bin_bytes) {
+  const auto bytes_described = [](const IndexArrays& arrays) {
+    if (arrays.sequence_lengths.empty()) return int64_t{0};
+    return arrays.sequence_pointers.back() +
+           arrays.sequence_lengths.back() * dtype_size(arrays.dtype);
+  };
+  for (const bool multimodal : {false, true}) {
+    try {
+      const MappedFile file(index);
+      const IndexArrays arrays = parse_index(file.bytes(), multimodal, index);
+      return bytes_described(arrays) == static_cast<int64_t>(bin_bytes);
+    } catch (const std::exception&) {  // unfinished, or with modes
+    }
   }
+  return false;
+}
+
+// Whether PREFIX.bin is what a kill between the renames of finish() leaves: a .bin without an .idx,
+// and the temporary file of the .idx, which is complete and describes it. Any other .bin is not
+// ours, or belongs to an .idx that was lost or that another process is about to name.
+bool is_left_bin(const std::string& prefix) {
+  struct stat bin {};
+  if (::access((prefix + ".idx").c_str(), F_OK) == 0 ||
+      ::lstat((prefix + ".bin").c_str(), &bin) != 0 || !S_ISREG(bin.st_mode) ||
+      left_unfinished(prefix + ".bin"))
+    return false;
+  return std::ranges::any_of(left_temporaries(prefix + ".idx"), [&](const std::string& index) {
+    return describes(index, static_cast<size_t>(bin.st_size));
+  });
+}
+
+// The same command may replace such a .bin.
+Existing existing_bin(const std::string& prefix, Existing existing) {
+  return existing == Existing::refuse && is_left_bin(prefix) ? Existing::replace : existing;
+}
+
+// It is removed before the OutputFile of the .idx removes what shows that it is ours: if this run
+// is killed too, nothing is left that the next one would take for another's.
+Existing without_left_bin(const std::string& prefix, Existing existing) {
+  if (existing == Existing::refuse && is_left_bin(prefix)) ::unlink((prefix + ".bin").c_str());
+  return existing;
 }
 
 // A manifest of ours without its pair describes nothing, so another may replace it. A file of
@@ -140,7 +167,7 @@ void refuse_bad_targets(const std::string& prefix, Existing existing) {
 IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOptions& options)
     : prefix_(std::move(prefix)),
       options_(options),
-      bin_(prefix_ + ".bin", existing_bin(prefix_, options.existing)),
+      bin_(prefix_ + ".bin", without_left_bin(prefix_, options.existing)),
       idx_(prefix_ + ".idx", options.existing),
       document_runs_(prefix_ + ".idx"),
       bin_segments_(1),

@@ -498,11 +498,15 @@ void refuse_bad_target(const std::string& path, Existing existing) {
   if (::access((folder_of(target) + "/.").c_str(), W_OK | X_OK) != 0) fail(path, errno);
 }
 
-bool left_unfinished(const std::string& path) {
-  bool found = false;
-  for_stale_temporaries(resolve_link(path), [&](int, const char*) { found = true; });
+std::vector<std::string> left_temporaries(const std::string& path) {
+  std::vector<std::string> found;
+  const std::string target = resolve_link(path);
+  for_stale_temporaries(
+      target, [&](int, const char* name) { found.push_back(in_folder_of(target, name)); });
   return found;
 }
+
+bool left_unfinished(const std::string& path) { return !left_temporaries(path).empty(); }
 
 NamingSection::NamingSection() noexcept : errors_before_(std::uncaught_exceptions()) {
   if (naming++ == 0) named = false;

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -26,8 +27,11 @@ enum class Existing {
   same,  ///< it stays if it has the same bytes; else commit() refuses
 };
 
-/// Whether a process was killed while it wrote `path`: its temporary file still exists, and no
-/// running process holds it. Call before opening an OutputFile for the same path, which removes it.
+/// The temporary files of processes that were killed while they wrote `path`: no running process
+/// holds them. Call before opening an OutputFile for the same path, which removes them.
+std::vector<std::string> left_temporaries(const std::string& path);
+
+/// Whether there is one.
 bool left_unfinished(const std::string& path);
 
 /// The file that an OutputFile for `path` makes or replaces: `path`, or what a link of this name

@@ -268,8 +268,9 @@ tokenize::DatasetNames names_of(const Options& options) {
 
 std::string quarantine_of(const Options& options) {
   if (options.policy.on_error != "quarantine") return {};
-  return options.policy.quarantine.empty() ? options.output_prefix + ".quarantine"
-                                           : options.policy.quarantine;
+  if (!options.policy.quarantine.empty()) return options.policy.quarantine;
+  // Not the hidden `.quarantine`.
+  return options.output_prefix + (options.output_prefix.ends_with('/') ? "" : ".") + "quarantine";
 }
 
 /// Refuses outputs that are read, as documents or as the tokenizer, and a quarantine that is the

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "libindexed/dataset.h"
@@ -285,8 +286,11 @@ int inspect(Options& options, cli::Invocation& call) {
   const bool checks = command == "quick" || command == "verify";
   if (options.repair && !checks) throw cli::UsageError("--repair goes with quick or verify");
   int status = 0;
+  dataset::NamedDatasets named;
   for (const std::string& word : words) {
-    const std::string prefix = dataset::prefix_of(word);
+    const std::optional<std::string> next = named.take(word);
+    if (!next) continue;
+    const std::string& prefix = *next;
     try {
       if (checks) check(command == "quick" ? quick : verify, options, prefix, call.console);
       if (command == "stats") stats(options, prefix);

@@ -6,6 +6,7 @@
 // (tools/dataset/find).
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "libindexed/builder.h"
 #include "libindexed/dataset.h"
@@ -112,17 +113,22 @@ bool is_prefix(const std::string& word, const dataset::Folder& folder, const Opt
 
 std::vector<std::string> find_inputs(const Options& options, cli::Console& console) {
   std::vector<std::string> prefixes;
+  dataset::NamedDatasets named;
+  const auto add = [&](const std::string& word) {
+    if (std::optional<std::string> prefix = named.take(word))
+      prefixes.push_back(std::move(*prefix));
+  };
   const dataset::Order order =
       options.order == "natural" ? dataset::Order::natural : dataset::Order::name;
   for (const std::string& word : options.input) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(word, ignored)) {
-      prefixes.push_back(dataset::prefix_of(word));
+      add(word);
       continue;
     }
     dataset::Folder folder = dataset::look_into(word, options.output_prefix, order);
     if (is_prefix(word, folder, options)) {
-      prefixes.push_back(word);
+      add(word);
       continue;
     }
     const auto leave_out = [&](const std::vector<std::string>& files, const std::string& reason,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "libindexed/manifest.h"
 #include "libindexed/mapped_file.h"
@@ -15,6 +16,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
+#include "tools/dataset/find.h"
 #include "tools/dataset/load_tokenizer.h"
 #include "tools/dataset/sample_flags.h"
 #include "tools/draw/curve.h"
@@ -102,13 +104,13 @@ struct Inputs {
 Inputs look_at(const std::vector<std::string>& operands) {
   if (operands.empty()) throw cli::UsageError("no run and no dataset is given");
   Inputs inputs;
+  dataset::NamedDatasets named;
   for (const std::string& operand : operands) {
-    std::string prefix = operand;
-    for (const std::string_view end : {".idx", ".bin"})
-      if (prefix.ends_with(end)) prefix.resize(prefix.size() - end.size());
+    const std::string prefix = dataset::prefix_of(operand);
     std::error_code none;
     if (std::filesystem::exists(prefix + ".idx", none)) {
-      inputs.datasets.push_back(prefix);
+      if (const std::optional<std::string> next = named.take(operand))
+        inputs.datasets.push_back(*next);
     } else if (report::is_run(operand)) {
       inputs.runs.push_back(report::read_run(operand));
     } else {

@@ -4,6 +4,7 @@
 // --rewrite, a dataset with its documents in shuffled order. Not here: the arrays and names
 // (libindexed/training_data), the rewriting (tools/dataset/rewrite).
 #include <cstdio>
+#include <utility>
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
@@ -78,8 +79,11 @@ int rewrite(const Options& options, cli::Invocation& call) {
     const indexed::Blend blend = indexed::parse_blend(words);
     if (!blend.weights.empty())
       throw cli::UsageError("--rewrite takes every document once: weights have no meaning");
-    for (const std::string& prefix : blend.prefixes)
-      work.prefixes.push_back(dataset::prefix_of(prefix));
+    dataset::NamedDatasets named;
+    for (const std::string& word : blend.prefixes) {
+      if (std::optional<std::string> prefix = named.take(word))
+        work.prefixes.push_back(std::move(*prefix));
+    }
   } catch (const indexed::FormatError& error) {
     throw cli::UsageError(cli::concat("--data-path: ", error.what()));
   }

@@ -21,6 +21,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "libindexed/read_file.h"
 #include "tools/cli/exit_status.h"
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
@@ -146,6 +147,18 @@ void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::C
       " goes on from step ", there));
 }
 
+// Says which checkpoints --keep-last will not remove, although they are in --save.
+void note_what_stays(const TrainConfig& config, bool from_save, const std::string& run,
+                     cli::Console& console) {
+  if (!config.keep_last || from_save || config.save.empty() || config.skip_train) return;
+  const int64_t stay = checkpoints_of_others(config.save, run);
+  if (stay == 0) return;
+  console.note(concat(config.save, ": has ", cli::counted(stay, "checkpoint"),
+                      " of other runs: --keep-last ", *config.keep_last,
+                      " counts and removes only this run's; with --load ", config.save,
+                      " it counts all"));
+}
+
 // Whether this program itself starts the ranks, and again; and on how many hosts.
 bool starts_ranks(const rendezvous::Launch& launch) {
   return launch.per_node || launch.by_trainer || launch.launcher.empty();
@@ -189,13 +202,32 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
     throw UsageError("--allow-fewer-devices: with several hosts every device is needed");
 }
 
-// A folder with a meta.json of its own is one checkpoint for every reader: what is saved below it
-// would never be found.
+// Whether a text is a configuration as save_config() writes it, of this release or another one: it
+// begins with the same group, and nobody has written a comment into it.
+bool is_saved_config(const std::string& text) {
+  const std::string own = effective_config(TrainConfig{});
+  return text.starts_with(own.substr(0, own.find('\n') + 1)) &&
+         text.find("\n#") == std::string::npos;
+}
+
+// What is saved below a checkpoint would never be found: every reader takes such a folder for that
+// one.
 void check_save(const TrainConfig& config) {
   if (config.save.empty() || config.skip_train) return;
-  if (std::filesystem::exists(config.save + "/meta.json"))
+  if (is_checkpoint(config.save))
     throw UsageError(concat("--save ", config.save,
                             ": is a checkpoint itself: name the folder that holds it, or another"));
+  const std::string path = config.save + "/config.toml";
+  std::string text;
+  try {
+    if (std::filesystem::exists(path)) text = indexed::read_file(path);
+  } catch (const std::exception&) {  // save_config() reports it
+  }
+  if (!text.empty() && !is_saved_config(text))
+    throw UsageError(concat("--save ", config.save,
+                            ": a run writes its config.toml there, and the "
+                            "one that is there is no run's: give it another name, or name another "
+                            "folder"));
 }
 
 // Everything that can be refused before memory is taken and others are met.
@@ -274,7 +306,10 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
       call.console.note("in memory: " + in_memory_note(config, spec, options, hosts));
     Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
     expect_one_beginning(start, config, job);
-    if (job.launch().restarts == 0) note_what_is_replaced(config, start, call.console);
+    if (job.launch().restarts == 0) {
+      note_what_is_replaced(config, start, call.console);
+      note_what_stays(config, prepared.from_save, job.launch().run, call.console);
+    }
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }

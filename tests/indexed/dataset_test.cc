@@ -246,6 +246,20 @@ TEST(Builder, ReplacesOnlyWhenAsked) {
   std::filesystem::rename(folder / "killed.idx", folder / ".killed.idx.1.tmp");
   build_example(folder / "killed");
   EXPECT_EQ(read_whole(folder / "killed.idx"), from_hex(kExampleIdx));
+  // It is the temporary index that shows it, not the manifest; and where the second run does not
+  // end either, the third one is not refused for what the first one left.
+  std::filesystem::remove(folder / "killed.manifest");
+  std::filesystem::rename(folder / "killed.idx", folder / ".killed.idx.1.tmp");
+  { IndexedDatasetBuilder ends_early(folder / "killed", {.manifest = false}); }
+  EXPECT_EQ(folder.num_files(), 4u) << "a.* and foreign.bin";
+  build_example(folder / "killed");
+  // One of another size, or that is not complete, shows nothing.
+  for (const bool complete : {true, false}) {
+    write_whole(folder / ".foreign.idx.1.tmp",
+                complete ? from_hex(kExampleIdx) : std::string(200, '\0'));
+    EXPECT_THROW(IndexedDatasetBuilder(folder / "foreign", {}), std::system_error);
+    EXPECT_EQ(read_whole(folder / "foreign.bin"), "data");
+  }
   // An .idx that someone removed is no kill: the tokens stay.
   std::filesystem::remove(folder / "killed.idx");
   EXPECT_THROW(build_example(folder / "killed"), std::system_error);

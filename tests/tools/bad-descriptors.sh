@@ -27,6 +27,21 @@ echo "exit $?"
 run json-extract -q -o /dev/stderr in.want 2>&1
 run json-extract <&-
 run json-extract <.
+# What is closed is no empty input, whatever leads to it.
+{
+  for path in /dev/stdin /dev/fd/0 /proc/self/fd/0 /proc/thread-self/fd/0; do
+    run json-extract -q $path <&-
+  done
+  run bpe-tokenize -q $VOCAB --count /dev/stdin <&-
+  run bpe-train -q --vocab-size 260 -o v /dev/stdin <&-
+  run wiki-extract -q -o - /dev/stdin <&-
+  json-extract -q -o out /dev/stdin <&- 2>&-
+  echo "exit $?"
+  run json-extract -q --on-error skip -o /proc/thread-self/fd/2 in.jsonl
+  run json-extract -q --on-error skip -o /proc/thread-self/fd/1 in.jsonl 2>&-
+  json-extract -q --on-error skip -o /proc/thread-self/fd/2 in.jsonl 2>&-
+  echo "exit $?"
+} 2>&1
 json-extract --on-error skip -q in.jsonl >&-
 echo "exit $?"
 inspect-dataset in.want_text_document >&-

@@ -45,6 +45,10 @@ trainer --load copy-trainer --use-checkpoint-args --finetune --save tuned --eval
 relative <errors | grep 'names it'
 relative <log | grep -E '^(tokenizer-model|vocab-file) ='
 export_of tuned
+trainer --load copy-trainer/iter_0000000/ --use-checkpoint-args --finetune --save named \
+  --eval-iters 0 --data-path ids_text_document --split 100,0,0 --micro-batch-size 1 --lr 1e-30 \
+  --train-iters 1 --device cpu >log 2>errors || cat log
+export_of named
 echo "- an iteration without its root, and a tokenizer that the command names"
 cp -r copy-trainer/iter_0000000 alone
 text alone >text

@@ -8,6 +8,7 @@ make-dataset plain 20 9 2 no-manifest
 echo "== quick, verify, stats"
 inspect-dataset a plain.idx
 inspect-dataset verify a plain.bin
+inspect-dataset plain.* plain.idx
 inspect-dataset stats a
 inspect-dataset stats plain
 

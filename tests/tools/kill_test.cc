@@ -349,7 +349,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bpe_tokenize_shards",
              "bpe-tokenize -q -w 1 --shard-tokens 200000 --on-error skip @vocab -o @/x "
              "--input ../in/text.jsonl"},
+        Case{"bpe_tokenize_no_manifest",
+             "bpe-tokenize -q -w 1 --json-keys text title --no-manifest --on-error skip @vocab "
+             "-o @/x --input ../in/text.jsonl"},
         Case{"merge_datasets", "merge-datasets -q ../in/a ../in/b ../in/a --output-prefix @/x"},
+        Case{"merge_datasets_no_manifest",
+             "merge-datasets -q --no-manifest ../in/a ../in/b --output-prefix @/x"},
         Case{"shuffle_index",
              "shuffle-index -q --data-path 0.3 ../in/a 0.7 ../in/b --split 8,1,1 "
              "--seq-length 16 --samples 900,20,20 --data-cache-path @/cache "

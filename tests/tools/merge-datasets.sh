@@ -14,6 +14,14 @@ merge-datasets -q --input in/part_1 in/part_2 in/part_10 --output-prefix given2
 cmp natural.bin given2.bin && cmp natural.idx given2.idx && echo equal
 cmp -s name.bin natural.bin || echo different
 
+echo "== all files of a dataset, as a pattern gives them, are one; the same word twice is two"
+listed() { merge-datasets -q --dry-run --output-prefix x "$@" | cut -f1 | xargs; }
+listed in/part_1.* in/part_10.*
+listed in/part_2.idx in/part_1.bin in/part_2 in/part_1.idx
+listed in/part_1 in/part_2 in/part_1
+listed in/part_1.* in/part_2.* in/part_1.*
+listed in/part_1.* in
+
 echo "== merging is the same as one run over everything"
 inspect-dataset verify name
 inspect-dataset where name --document 60

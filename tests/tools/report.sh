@@ -19,6 +19,8 @@ grep -o "<title>.*</title>\|${row}equal to an earlier one</th><td>[0-9]*\|${row}
   page.html
 report a d_text_document.bin ${VOCAB% *} --samples 1 | grep -A1 'Document 1'
 report a/metrics.jsonl --skip-repeated d_text_document | grep -c 'equal to an earlier'
+report d_text_document.* | grep -c '>equal to an earlier one<'
+report d_text_document d_text_document | grep -c '>equal to an earlier one<'
 report --plot --ascii a
 run report a -o page.html
 run report nothing

@@ -86,6 +86,8 @@ status shuffle-index --data-path modes --seq-length 8 --samples 9,0,0
 
 echo "== --rewrite"
 shuffle-index -q --data-path a b --rewrite one
+shuffle-index -q --data-path a.bin a.idx a.manifest b.idx b.bin --rewrite files
+cmp one.bin files.bin && cmp one.idx files.idx && echo "the files of a dataset are one dataset"
 make-dataset big 20000 200 3
 shuffle-index --data-path big a b --rewrite wide 2>&1
 shuffle-index --data-path big a b --rewrite narrow --mem 300K 2>&1

@@ -249,6 +249,36 @@ TEST_F(ResumeTest, ACheckpointsOwnFolderIsNoPlaceToSave) {
             "that holds it, or another\n");
 }
 
+// A run writes its configuration beside its checkpoints, but not over one that somebody wrote.
+TEST_F(ResumeTest, AConfigurationThatNoRunWroteStays) {
+  std::filesystem::create_directories(folder_ + "/s");
+  for (const char* text : {"seed = 7\n", "# mine\nseed = 7\n", "[Model]\n# mine\nseed = 7\n"}) {
+    std::ofstream(folder_ + "/s/config.toml") << text;
+    const Ended ended = run({"--config", "s/config.toml", "--save", "s"});
+    EXPECT_EQ(ended.status, 2) << text;
+    EXPECT_THAT(ended.err, HasSubstr("trainer: --save s: a run writes its config.toml there"))
+        << text;
+    EXPECT_EQ(read("s/config.toml"), text);
+  }
+  ASSERT_EQ(run({"--save", "t", "--load", "t", "--exit-interval", "4"}).status, 75);
+  EXPECT_EQ(run({"--config", "t/config.toml", "--exit-interval", "99"}).status, 0) << read("err");
+}
+
+// Another program's meta.json makes no checkpoint of a folder. One that may be a damaged record
+// does.
+TEST_F(ResumeTest, AForeignRecordIsNoCheckpoint) {
+  std::filesystem::create_directories(folder_ + "/s");
+  std::ofstream(folder_ + "/s/meta.json") << R"({"name": "a data set", "files": 3})";
+  const Words words = {"--save", "s", "--load", "s", "--exit-interval", "6"};
+  EXPECT_EQ(run(words).status, 75) << read("err");
+  EXPECT_EQ(run(words).status, 0) << read("err");
+  EXPECT_THAT(read("out"), HasSubstr("loaded checkpoint from s/iter_0000006 "));
+  std::ofstream(folder_ + "/s/meta.json") << std::string(99, '\0');
+  const Ended damaged = run(words);
+  EXPECT_EQ(damaged.status, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("--save s: is a checkpoint itself"));
+}
+
 // Metrics on what is open already are written from where it stands, behind whatever it has.
 TEST_F(ResumeTest, MetricsGoBehindTheMessagesOnOneDescriptor) {
   const auto lines = [](const std::string& text, const char* begin) {
@@ -308,12 +338,57 @@ TEST_F(ResumeTest, OlderCheckpointsOfOthersStay) {
   const Ended other = run(with({"--load", "base", "--save", "s"}));
   EXPECT_EQ(other.status, 0) << other.err;
   EXPECT_THAT(other.err, HasSubstr("s/metrics.jsonl: its lines of iterations 1 to 4 stay: "));
+  EXPECT_THAT(other.err,
+              HasSubstr("trainer: s: has 2 checkpoints of other runs: --keep-last 1 counts and "
+                        "removes only this run's; with --load s it counts all\n"));
   EXPECT_THAT(folders("s"), testing::ElementsAre("003", "012"));
   ASSERT_EQ(run({"--save", "own", "--load", "own", "--save-interval", "3", "--exit-interval", "6"})
                 .status,
             75);
   EXPECT_EQ(run(with({"--load", "own", "--save", "own"})).status, 0);
   EXPECT_THAT(folders("own"), testing::ElementsAre("012"));
+}
+
+// A checkpoint that was moved to another disk, with a link in its place, is still one of its
+// folder; and so is one that is named itself. --keep-last then says what it leaves there.
+TEST_F(ResumeTest, ALinkedCheckpointIsOfTheFolderThatItIsIn) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "3", "--exit-interval", "6"}).status, 1);
+  std::filesystem::create_directories(folder_ + "/far");
+  std::filesystem::rename(folder_ + "/s/iter_0000006", folder_ + "/far/moved");
+  std::filesystem::create_directory_symlink("../far/moved", folder_ + "/s/iter_0000006");
+  const char* const others = "checkpoints of other runs";
+  const Ended again = run({"--load", "s", "--save", "s", "--keep-last", "9", "--train-iters", "8",
+                           "--override-opt_param-scheduler"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("loaded checkpoint from s/iter_0000006 at iteration 6"));
+  EXPECT_THAT(again.err, testing::Not(HasSubstr("another run's")));
+  EXPECT_THAT(again.err, testing::Not(HasSubstr(others)));
+  for (const char* named : {"s/iter_0000006", "s/iter_0000006/"}) {
+    const Ended itself = run({"--load", named, "--save", "s", "--keep-last", "1", "--train-iters",
+                              "9", "--override-opt_param-scheduler"});
+    EXPECT_EQ(itself.status, 0) << itself.err;
+    EXPECT_THAT(itself.err, testing::Not(HasSubstr("another run's"))) << named;
+    EXPECT_THAT(itself.err, HasSubstr(others)) << named;
+  }
+}
+
+// However a damaged checkpoint is named, the one before it in its folder is offered.
+TEST_F(ResumeTest, BesideADamagedCheckpointThePreviousIsFound) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const std::string shard = folder_ + "/s/iter_0000012/rank_00000_model.safetensors";
+  const auto offered = [&](const char* damage) {
+    for (const char* name : {"s", "s/iter_0000012", "s/iter_0000012/", "s/./iter_0000012/."})
+      EXPECT_THAT(run({"--load", name}).err,
+                  HasSubstr("the previous whole checkpoint is of step 6: "))
+          << name << ", " << damage;
+  };
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(shard)) - 100);
+  file.put('\x55');
+  file.close();
+  offered("a byte that differs");
+  std::filesystem::remove(shard);
+  offered("a file that is gone");
 }
 
 // A link to the folder of --save, which the run makes: the same command continues.

@@ -18,7 +18,7 @@ std::string output_path(const std::string& path) {
 
 std::optional<int> open_descriptor(const std::string& path) {
   if (path == "/dev/stderr") return STDERR_FILENO;
-  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/"}) {
     if (!path.starts_with(folder)) continue;
     int number = -1;
     const char* const end = path.data() + path.size();

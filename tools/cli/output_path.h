@@ -8,11 +8,12 @@
 namespace cli {
 
 /// "-" where `path` is empty or a name of standard output (/dev/stdout, /dev/fd/1,
-/// /proc/self/fd/1), otherwise `path`.
+/// /proc/self/fd/1, /proc/thread-self/fd/1), otherwise `path`.
 std::string output_path(const std::string& path);
 
-/// N where `path` is /dev/fd/N or /proc/self/fd/N, 2 where it is /dev/stderr: a file that is open
-/// already, whatever it is, and which is written from where it stands.
+/// N where `path` is /dev/fd/N, /proc/self/fd/N or /proc/thread-self/fd/N, 2 where it is
+/// /dev/stderr: a file that is open already, whatever it is, and which is written from where it
+/// stands.
 std::optional<int> open_descriptor(const std::string& path);
 
 /// Whether bytes written to `path` are gone at once, so that there is nothing to rename in the end:

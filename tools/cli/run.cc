@@ -23,6 +23,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tools/cli/text.h"
@@ -124,14 +125,25 @@ void install_signals(const Program& program) {
   }
 }
 
+/// A descriptor, O_PATH, of what can neither be read nor written nor opened: a socket, to which no
+/// path leads. Without /proc, where no name leads to a descriptor either, of /dev/null.
+int open_unusable() {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int path = socket < 0 ? -1 : open(concat("/proc/self/fd/", socket).c_str(), O_PATH);
+  if (socket >= 0) close(socket);
+  return path >= 0 ? path : open("/dev/null", O_PATH);
+}
+
 /// A program may be started with standard descriptors closed (`2>&-`). The first files that it
-/// opens would then get these descriptors, and messages would go into a dataset. So they are opened
-/// on /dev/null as O_PATH: reading and writing still fail, as on a closed descriptor.
+/// opens would then get these descriptors, and messages would go into a dataset. So they are
+/// filled: reading and writing still fail, as on a closed descriptor, and so does opening
+/// /dev/stdin.
 void fill_standard_descriptors() {
   for (int fd = 0; fd < 3; ++fd) {
-    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      if (open("/dev/null", O_PATH) != fd) std::abort();  // the lowest free number is fd
-    }
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    const int filled = open_unusable();
+    if (filled != fd && dup2(filled, fd) != fd) std::abort();
+    if (filled != fd) close(filled);
   }
 }
 

@@ -108,6 +108,14 @@ std::string prefix_of(std::string_view word) {
   return std::string(word);
 }
 
+std::optional<std::string> NamedDatasets::take(const std::string& word) {
+  std::string prefix = prefix_of(word);
+  int64_t& returned = prefixes_[prefix];
+  if (++words_[word] <= returned) return std::nullopt;
+  ++returned;
+  return prefix;
+}
+
 bool same_prefix(const std::string& a, const std::string& b) {
   std::error_code ignored;
   return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);

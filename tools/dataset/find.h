@@ -4,6 +4,9 @@
 // tools/cli.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +35,20 @@ Folder look_into(const std::string& folder, const std::string& except, Order ord
 
 /// A dataset's prefix from a prefix or the path of one of its files.
 std::string prefix_of(std::string_view word);
+
+/// The datasets that the words of a command line name. A pattern such as `dir/*` gives both files
+/// of each, which are one dataset; the same word twice is that dataset twice.
+class NamedDatasets {
+ public:
+  /// The prefix that the next word names, or nothing where it is another spelling (PREFIX,
+  /// PREFIX.bin, PREFIX.idx, PREFIX.manifest) of a dataset that was returned already: each is
+  /// returned as often as the spelling that is there most often.
+  std::optional<std::string> take(const std::string& word);
+
+ private:
+  std::map<std::string, int64_t> words_;     // how often each was taken
+  std::map<std::string, int64_t> prefixes_;  // how often each was returned
+};
 
 /// Whether two prefixes are the same, links and relative paths resolved.
 bool same_prefix(const std::string& a, const std::string& b);

@@ -8,6 +8,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <system_error>
 
@@ -190,6 +192,34 @@ void Checkpoint::verify(const std::function<bool(const std::string& file)>& want
   }
 }
 
+bool is_checkpoint(const std::string& folder) {
+  const std::string path = folder + "/meta.json";
+  std::error_code none;
+  if (!fs::exists(path, none)) return false;
+  if (!fs::is_regular_file(path, none)) return true;  // whoever reads it says what it is
+  // Not mapped: a save may replace it meanwhile. Of our own the first bytes are enough.
+  std::ifstream in(path, std::ios::binary);
+  std::string text(64, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (begins_as_meta(text)) return true;
+  try {
+    text.append(std::istreambuf_iterator<char>(in), {});
+  } catch (const std::exception&) {  // a disk that fails
+    return true;
+  }
+  return !is_foreign_meta(text);
+}
+
+fs::path plain_path(const std::string& folder) {
+  std::error_code none;
+  return (fs::absolute(folder, none) / "").lexically_normal().parent_path();
+}
+
+bool lies_in(const std::string& path, const std::string& folder) {
+  return same_folder(plain_path(path).parent_path(), folder) || same_folder(path + "/..", folder);
+}
+
 bool same_folder(const std::string& a, const std::string& b) {
   constexpr int kMostLinks = 40;  // as the system's own bound
   const auto whole = [](const std::string& path) {
@@ -216,7 +246,8 @@ std::vector<int64_t> stored_iterations(const std::string& root) {
   fs::directory_iterator at(root, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     const std::optional<int64_t> iteration = folder_iteration(at->path().filename().string());
-    if (iteration && fs::exists(at->path() / "meta.json", error)) found.push_back(*iteration);
+    if (iteration && fs::exists(at->path() / "meta.json", error) && is_checkpoint(at->path()))
+      found.push_back(*iteration);
     if (error) break;
   }
   // A folder that cannot be read must not be treated as missing.
@@ -250,7 +281,7 @@ std::string tracker_state(const std::string& root) {
 }
 
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step) {
-  if (fs::exists(root + "/meta.json")) return root;
+  if (is_checkpoint(root)) return root;
   const std::optional<int64_t> tracked = step ? step : tracked_iteration(root);
   const std::vector<int64_t> stored = stored_iterations(root);
   if (!tracked) {

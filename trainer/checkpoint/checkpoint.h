@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -190,6 +191,18 @@ class FolderMark {
 bool sees_mark(const std::string& root, const std::string& name,
                std::chrono::milliseconds patience);
 
+/// Whether a folder is a checkpoint: it has a meta.json which is not another program's. One that
+/// cannot be read, or is damaged, counts. Errors: none.
+bool is_checkpoint(const std::string& folder);
+
+/// A folder's path from the root of the file system, without a slash at its end: parent_path() is
+/// the folder that has it under this name. Links stay as they are.
+std::filesystem::path plain_path(const std::string& folder);
+
+/// Whether `path` is an entry of `folder`, by its own name or, if it is a link, by that of what it
+/// leads to.
+bool lies_in(const std::string& path, const std::string& folder);
+
 /// Whether two paths are the same folder, existing or not: one may be relative, end with a slash,
 /// or contain a link. An empty path is never the same as another.
 bool same_folder(const std::string& a, const std::string& b);
@@ -197,7 +210,7 @@ bool same_folder(const std::string& a, const std::string& b);
 /// ROOT/iter_0001000.
 std::string iteration_folder(const std::string& root, int64_t iteration);
 
-/// Iterations whose folders are in `root` with a readable meta.json, ascending. Reads no tensor.
+/// Iterations whose folders in `root` are checkpoints (is_checkpoint), ascending. Reads no tensor.
 std::vector<int64_t> stored_iterations(const std::string& root);
 
 /// The iteration that the root's tracker names; nothing if there is no tracker. Errors:
@@ -209,7 +222,7 @@ std::optional<int64_t> tracked_iteration(const std::string& root);
 std::string tracker_state(const std::string& root);
 
 /// The checkpoint that `--load root` means: `step` if given, else the tracker's, else, without a
-/// tracker, the newest stored one; nothing if there is none. A root that is itself an iter_* folder
+/// tracker, the newest stored one; nothing if there is none. A root that is itself a checkpoint
 /// means itself. Errors: indexed::FormatError for a tracker without a number, or one that names a
 /// missing folder, with the newest stored iteration in the message.
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step);

@@ -93,7 +93,7 @@ bool is_temporary(const std::string& name) {
 // A folder that no trainer of ours wrote, such as Megatron's of the same iteration, must not be
 // removed: it is renamed to a free name beside it.
 void set_aside_foreign(const std::string& path) {
-  if (!fs::exists(path) || fs::exists(path + "/meta.json")) return;
+  if (!fs::exists(path) || is_checkpoint(path)) return;
   std::string aside = path + ".set_aside";
   for (int i = 2; fs::exists(aside); ++i) aside = message(path, ".set_aside.", i);
   if (::rename(path.c_str(), aside.c_str()) != 0) fail(path);

@@ -273,6 +273,16 @@ std::string format_meta(const CheckpointMeta& meta) {
 
 bool begins_as_meta(std::string_view text) noexcept { return text.starts_with(kChecksumHead); }
 
+bool is_foreign_meta(std::string_view text) noexcept {
+  if (begins_as_meta(text)) return false;
+  try {
+    const json root = json::parse(text);
+    return !root.contains("tensors") || !root.contains("files");
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 CheckpointMeta parse_meta(std::string_view text, const std::string& path) {
   try {
     check(text.size() > kChecksumHead.size() + kChecksumDigits && begins_as_meta(text),

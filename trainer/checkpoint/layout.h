@@ -110,6 +110,10 @@ std::string format_meta(const CheckpointMeta& meta);
 /// Whether a text begins as format_meta's does; another program's meta.json does not.
 bool begins_as_meta(std::string_view text) noexcept;
 
+/// Whether a text is another program's meta.json: JSON that has none of a checkpoint's members. One
+/// that is damaged, and may have been format_meta's, is not.
+bool is_foreign_meta(std::string_view text) noexcept;
+
 /// Parses it. Errors: indexed::FormatError "path: what: why" for text that is cut, damaged, or of
 /// another format.
 CheckpointMeta parse_meta(std::string_view text, const std::string& path);

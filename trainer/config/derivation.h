@@ -40,6 +40,9 @@ struct Derivation {
   void batches();
   void ramp();
   void length();
+  /// The samples of so many steps, none of them smaller for a ramp. Errors: cli::UsageError naming
+  /// `name` if they exceed 63 bits.
+  int64_t samples_of(std::string_view name, int64_t steps) const;
   void learning_rate();
   void weight_decay();
   void optimizer();

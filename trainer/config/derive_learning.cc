@@ -29,7 +29,21 @@ void one_of(std::initializer_list<std::pair<bool, std::string_view>> ways) {
   }
 }
 
+// a * b for two numbers of the command line.
+int64_t product(std::string_view name_a, int64_t a, std::string_view name_b, int64_t b) {
+  int64_t out = 0;
+  if (__builtin_mul_overflow(a, b, &out))
+    throw UsageError(
+        concat(name_a, " ", a, " times ", name_b, " ", b, " is more than ", cli::kMaxInteger));
+  return out;
+}
+
 }  // namespace
+
+// Whatever counts in steps is used in samples.
+int64_t Derivation::samples_of(std::string_view name, int64_t steps) const {
+  return product(name, steps, "--global-batch-size", config.derived.global_batch_size);
+}
 
 void Derivation::ramp() {
   TrainConfig::Derived& d = derived();
@@ -60,7 +74,7 @@ void Derivation::batches() {
   TrainConfig::Derived& d = derived();
   const int64_t unit = config.micro_batch_size * d.data_parallel_size;
   if (const std::optional<int64_t> steps = config.gradient_accumulation_steps) {
-    const int64_t whole = unit * *steps;
+    const int64_t whole = product("gradient_accumulation_steps", *steps, "samples of a step", unit);
     if (config.global_batch_size.value_or(whole) != whole)
       throw UsageError(concat("global batch size ", *config.global_batch_size, " is not ", *steps,
                               " gradient_accumulation_steps of --micro-batch-size ",
@@ -87,11 +101,17 @@ void Derivation::length() {
   if (config.train_iters) steps = *config.train_iters;
   if (config.train_samples) steps = schedule.steps_for(*config.train_samples);
   if (config.train_tokens) {
-    const int64_t samples = (*config.train_tokens + config.seq_length - 1) / config.seq_length;
+    const int64_t samples = *config.train_tokens / config.seq_length +
+                            (*config.train_tokens % config.seq_length > 0 ? 1 : 0);
     const int64_t whole = schedule.steps_for(samples);
     steps = std::min(steps, whole + (schedule.samples_after(whole) < samples ? 1 : 0));
   }
   d.train_iters = steps;
+  // No ramp reaches more than this.
+  if (!config.train_samples)
+    samples_of(config.train_iters ? "--train-iters" : "steps of --train-tokens", steps);
+  const int64_t evaluation = samples_of("--eval-iters", config.eval_iters);
+  product("samples of --eval-iters", evaluation, "evaluations", steps / config.eval_interval + 1);
   // The number of samples for the sample arrays: as in Megatron, the requested number if samples
   // were requested.
   d.train_samples = config.train_samples.value_or(schedule.samples_after(steps));
@@ -113,17 +133,20 @@ void Derivation::learning_rate() {
     throw UsageError(concat("--min-lr ", config.min_lr, " is above --lr ", *config.lr));
   }
   const BatchSchedule schedule(config);
-  const auto samples_of = [&](int64_t steps) {
+  const auto samples_after = [&](std::string_view name, int64_t steps) {
+    samples_of(name, steps);
     return static_cast<double>(schedule.samples_after(steps));
   };
   const double sequence = static_cast<double>(config.seq_length);
   d.lr_decay_samples = static_cast<double>(d.train_samples);
-  if (config.lr_decay_iters) d.lr_decay_samples = samples_of(*config.lr_decay_iters);
+  if (config.lr_decay_iters)
+    d.lr_decay_samples = samples_after("--lr-decay-iters", *config.lr_decay_iters);
   if (config.lr_decay_samples) d.lr_decay_samples = static_cast<double>(*config.lr_decay_samples);
   if (config.lr_decay_tokens)
     d.lr_decay_samples = static_cast<double>(*config.lr_decay_tokens) / sequence;
-  d.lr_warmup_samples = config.lr_warmup_samples > 0 ? static_cast<double>(config.lr_warmup_samples)
-                                                     : samples_of(config.lr_warmup_iters);
+  d.lr_warmup_samples = config.lr_warmup_samples > 0
+                            ? static_cast<double>(config.lr_warmup_samples)
+                            : samples_after("--lr-warmup-iters", config.lr_warmup_iters);
   if (config.lr_warmup_tokens)
     d.lr_warmup_samples = static_cast<double>(*config.lr_warmup_tokens) / sequence;
   if (config.lr_warmup_fraction)
@@ -140,7 +163,7 @@ void Derivation::learning_rate() {
     d.lr_wsd_decay_samples =
         config.lr_wsd_decay_samples
             ? static_cast<double>(*config.lr_wsd_decay_samples)
-            : static_cast<double>(*config.lr_wsd_decay_iters * d.global_batch_size);
+            : static_cast<double>(samples_of("--lr-wsd-decay-iters", *config.lr_wsd_decay_iters));
   }
 }
 

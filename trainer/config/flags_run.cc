@@ -17,6 +17,9 @@ using cli::on;
 using cli::real;
 using cli::text;
 
+// 19 years: a clock that counts nanoseconds in 63 bits reaches 292 years.
+constexpr double kMostMinutes = 1e7;
+
 // Steps, each a whole number.
 cli::Field<C> steps(std::vector<int64_t> C::*member) {
   return {cli::Arity::many,
@@ -294,18 +297,18 @@ cli::Group<C> device_group() {
           {.name = "distributed-timeout-minutes",
            .value = "MINUTES",
            .help = "How long ranks wait for each other at the start.",
-           .field = real(&C::distributed_timeout_minutes, 0)},
+           .field = real(&C::distributed_timeout_minutes, 0, kMostMinutes)},
           {.name = "meeting-timeout-seconds",
            .value = "SECONDS",
            .help = "How long rank 0 waits at the start for the next rank of the hosts that have "
                    "connected. For a host that has sent no rank yet it waits "
                    "--distributed-timeout-minutes.",
-           .field = real(&C::meeting_timeout_seconds, 0)},
+           .field = real(&C::meeting_timeout_seconds, 0, 60 * kMostMinutes)},
           {.name = "hang-timeout-seconds",
            .value = "SECONDS",
            .help = "Silence after which a rank is treated as lost. A run without progress ends "
                    "after this time too, or four times its longest pause.",
-           .field = real(&C::hang_timeout_seconds, 0)},
+           .field = real(&C::hang_timeout_seconds, 0, 60 * kMostMinutes)},
           {.name = "max-restarts",
            .value = "N",
            .help = "How often processes started here restart by themselves from the last "
@@ -317,7 +320,7 @@ cli::Group<C> device_group() {
            .value = "MINUTES",
            .help = "With --max-restarts and several hosts: how long a restart waits for a host "
                    "that is gone to come back.",
-           .field = real(&C::rejoin_timeout_minutes, 0)},
+           .field = real(&C::rejoin_timeout_minutes, 0, kMostMinutes)},
           {.name = "in-memory-checkpoint",
            .value = "STEPS",
            .help = "With --max-restarts: steps between checkpoints in the memory of this host, "

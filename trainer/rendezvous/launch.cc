@@ -114,6 +114,7 @@ bool read_torchrun(const Reader& env, Launch& launch) {
   // Without --rdzv-id torchrun says "none". An id may be any bytes, but is written into text.
   const std::string id = env.text("TORCHELASTIC_RUN_ID");
   if (id != "none") launch.run = to_hex(id);
+  launch.requeued = env.number("SLURM_RESTART_COUNT").value_or(0) > 0;
   const int tasks = env.number("SLURM_STEP_NUM_TASKS").value_or(1);
   const int hosts = env.number("SLURM_STEP_NUM_NODES").value_or(tasks);
   if (tasks > hosts)

@@ -52,6 +52,8 @@ struct Launch {
   std::string run;
   std::string secret;  ///< Given by the launcher; may be empty.
   int restarts = 0;
+  /// SLURM has put the job back into its queue: torchrun began anew and counts no restart.
+  bool requeued = false;
   /// What was told of the folder of checkpoints (trainer::tracker_state) when this program's
   /// launcher began.
   std::string tracker;

@@ -55,7 +55,7 @@ std::string foreign_checkpoint(const std::string& path) {
     return root.extension() == ".pt" ? "a file of torch.save" : "";
   if (!fs::is_directory(root, none)) return "";
   const fs::path folder = newest(root);
-  if (fs::exists(folder / "meta.json", none)) return "";
+  if (is_checkpoint(folder)) return "";
   if (fs::exists(folder / "common.pt", none) || fs::exists(folder / ".metadata", none))
     return "Megatron-core's torch_dist checkpoint";
   // Its layers count from 0, Megatron-DeepSpeed's from 1.

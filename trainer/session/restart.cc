@@ -3,8 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/restart.h"
 
+#include <algorithm>
 #include <exception>
 #include <ranges>
+#include <vector>
 
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -85,16 +87,38 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
   }
 }
 
+int64_t checkpoints_of_others(const std::string& root, const std::string& run) {
+  const auto own = [&](int64_t iteration) {
+    try {
+      return !run.empty() && Checkpoint::open(iteration_folder(root, iteration)).meta().run == run;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  try {
+    const std::vector<int64_t> stored = stored_iterations(root);
+    return static_cast<int64_t>(stored.size()) - std::ranges::count_if(stored, own);
+  } catch (const std::exception&) {  // whoever needs the folder reports it
+    return 0;
+  }
+}
+
 void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
                          cli::Console& console) {
-  if (launch.restarts == 0 || config.save.empty()) return;
+  // Without its id a requeued job would take whatever is in --save for its own.
+  const bool requeued = launch.restarts == 0 && launch.requeued && !launch.run.empty();
+  if ((launch.restarts == 0 && !requeued) || config.save.empty()) return;
   const std::optional<SavedStep> saved = step_or_unknown(config, launch);
   if (!saved) {
-    if (!config.in_memory_checkpoint && !goes_on_from_save(config))
+    if (!config.in_memory_checkpoint && !goes_on_from_save(config) && !requeued)
       console.note(
           cli::concat(config.save, ": this run has saved nothing there yet: it begins again"));
     return;
   }
+  if (requeued && !goes_on_from_save(config))
+    console.note(cli::concat(config.save,
+                             ": SLURM has started this job again: it goes on from what "
+                             "it has saved there"));
   config.load = config.save;
   config.finetune = false;
   config.ckpt_step.reset();

@@ -32,8 +32,14 @@ std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string
 /// The iteration of saved_step; -1: there is none, it cannot be read, or it has no optimizer.
 int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run);
 
+/// How many checkpoints in a folder are not of run `run`; all of them if `run` is empty. One that
+/// cannot be read is another's. Errors: none.
+int64_t checkpoints_of_others(const std::string& root, const std::string& run);
+
 /// Makes `config` that of a later start: it loads what the run has saved, with all of it, because
-/// what the command leaves out or replaces is meant for the first start. If the run has saved
+/// what the command leaves out or replaces is meant for the first start. A later start is one that
+/// the launcher counts, or the first one of a job that was requeued, if its launcher says which run
+/// it is; without --load, any other first start begins anew, as in Megatron. If the run has saved
 /// nothing yet, all stays as it was: such a start begins as the first one did. Where the newest
 /// checkpoint cannot be read and may be the run's, because the tracker has changed since the run
 /// began or another one there is its own, the start will end with the reason. No effect at a first

@@ -4,6 +4,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -37,9 +38,9 @@ bool same_value(const std::string& a, const std::string& b) {
 
 // Rethrows a damaged checkpoint's error, naming the previous undamaged one.
 [[noreturn]] void rethrow_with_offer(const std::string& path, const std::string& reason) {
-  const size_t slash = path.find_last_of('/');
-  const std::string root = slash == std::string::npos ? "." : path.substr(0, slash);
-  const std::string digits = path.substr(path.find_last_of('_') + 1);
+  const std::filesystem::path folder = plain_path(path);
+  const std::string name = folder.filename(), root = folder.parent_path();
+  const std::string digits = name.substr(name.find_last_of('_') + 1);
   const bool numbered =
       !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
   const int64_t iteration = numbered ? std::stoll(digits) : 0;

@@ -102,7 +102,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
     : parts_(parts), batches_(parts.config), plot_(plot_kind(parts), parts.console) {
   const TrainConfig& config = parts_.config;
   const std::string loaded = start.checkpoint && !start.in_memory ? start.checkpoint->path() : "";
-  const bool elsewhere = !loaded.empty() && !same_folder(loaded + "/..", config.save);
+  const bool elsewhere = !loaded.empty() && !lies_in(loaded, config.save);
   std::optional<CheckpointMeta> meta;
   if (start.checkpoint && !start.weights_only) meta = start.checkpoint->meta();
   begin(std::move(start));
@@ -170,10 +170,9 @@ void TrainingLoop::begin(Start start) {
     load_tensors(engine, checkpoint, start.optimizer);
     indexed::check_mapped_files();  // a cut after a block's checksum was verified shows here
   } catch (const indexed::FormatError& error) {
-    const std::string& path = checkpoint.path();
-    throw indexed::FormatError(concat(
-        error.what(), "; ",
-        offer_previous(path.substr(0, path.find_last_of('/')), checkpoint.meta().state.iteration)));
+    const std::string root = plain_path(checkpoint.path()).parent_path();
+    throw indexed::FormatError(
+        concat(error.what(), "; ", offer_previous(root, checkpoint.meta().state.iteration)));
   }
   state_ = start.weights_only ? RunState{} : checkpoint.meta().state;
   if (start.weights_only || parts_.config.no_load_rng) state_.seed = parts_.config.seed;

@@ -14,6 +14,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/named_tokenizer.h"
 
 namespace trainer {
 namespace {
@@ -238,7 +239,7 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
 }
 
 void carry_tokenizer(const std::string& from, const TrainConfig& config) {
-  const fs::path source = fs::absolute(from).lexically_normal().parent_path() / "tokenizer";
+  const fs::path source = tokenizer_folder(from);
   const fs::path to(config.save), target = to / "tokenizer";
   if (!fs::is_directory(source) || fs::exists(target)) return;
   // Where this run's own tokenizer is in another folder of that name, the carried one would be

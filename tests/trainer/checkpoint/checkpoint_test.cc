@@ -297,6 +297,44 @@ TEST_F(CheckpointTest, OneFolderHasManyNames) {
   EXPECT_FALSE(same_folder("", "."));
 }
 
+TEST_F(CheckpointTest, ARecordIsOursUnlessAnotherProgramMadeIt) {
+  save(10);
+  const std::string folder = root_ + "/iter_0000010", record = folder + "/meta.json";
+  EXPECT_TRUE(is_checkpoint(folder));
+  EXPECT_FALSE(is_checkpoint(root_));
+  std::ifstream in(record);
+  const std::string whole(std::istreambuf_iterator<char>(in), {});
+  const auto write = [&](const std::string& text) { std::ofstream(record) << text; };
+  for (const char* foreign : {R"({"name": "data"})", R"(["tensors", "files"])", "7"}) {
+    write(foreign);
+    EXPECT_FALSE(is_checkpoint(folder)) << foreign;
+    EXPECT_THAT(stored_iterations(root_), ElementsAre()) << foreign;
+  }
+  std::string renamed = whole;
+  renamed.replace(renamed.find("crc32c"), 6, "crc32b");
+  for (const std::string& damaged :
+       {std::string(), std::string(100, '\0'), whole.substr(0, 5), whole.substr(0, 500), renamed}) {
+    write(damaged);
+    EXPECT_TRUE(is_checkpoint(folder)) << damaged.substr(0, 20);
+    EXPECT_THAT(stored_iterations(root_), ElementsAre(10)) << damaged.substr(0, 20);
+  }
+  // A save of the same step puts another program's folder aside; it removes our own.
+  write(R"({"name": "data"})");
+  save(10);
+  EXPECT_TRUE(fs::exists(folder + ".set_aside/meta.json"));
+}
+
+TEST_F(CheckpointTest, AnEntryIsInTheFolderOfItsNameAndOfItsLink) {
+  fs::create_directories(root_ + "/far/moved");
+  fs::create_directories(root_ + "/s/here");
+  fs::create_directory_symlink("../far/moved", root_ + "/s/linked");
+  for (const char* entry : {"/s/here", "/s/here/", "/s/here/.", "/s/linked", "/s/linked/"})
+    EXPECT_TRUE(lies_in(root_ + entry, root_ + "/s")) << entry;
+  EXPECT_TRUE(lies_in(root_ + "/s/linked", root_ + "/far"));
+  EXPECT_FALSE(lies_in(root_ + "/s/here", root_ + "/far"));
+  EXPECT_FALSE(lies_in(root_ + "/s", root_ + "/s"));
+}
+
 TEST_F(CheckpointTest, TrackerThatIsWrongIsAnError) {
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt).has_value());
   EXPECT_FALSE(find_checkpoint(root_ + "/not there", std::nullopt).has_value());

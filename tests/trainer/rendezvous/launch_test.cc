@@ -74,6 +74,18 @@ TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
   EXPECT_EQ(detect(child, 4).began_ms, 5'000'000'000);
 }
 
+// SLURM's count is not torchrun's: after a requeue torchrun itself begins at 0 again.
+TEST(Launch, ARequeuedJobIsNoFirstStart) {
+  Variables job = kTorchrun;
+  job["TORCHELASTIC_RESTART_COUNT"] = "0";
+  EXPECT_FALSE(detect(job).requeued);
+  job["SLURM_RESTART_COUNT"] = "0";
+  EXPECT_FALSE(detect(job).requeued);
+  job["SLURM_RESTART_COUNT"] = "2";
+  EXPECT_TRUE(detect(job).requeued);
+  EXPECT_EQ(detect(job).restarts, 0) << "the ranks meet as in a first start";
+}
+
 TEST(Launch, TorchrunWinsOverTheTaskOfSrunAroundIt) {
   Variables inside = kTorchrun;
   inside.insert({{"SLURM_PROCID", "1"},

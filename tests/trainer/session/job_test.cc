@@ -317,6 +317,29 @@ TrainConfig later(const TrainConfig& config, const rendezvous::Launch& launch, s
   return out;
 }
 
+// A job that SLURM has put back into its queue goes on from what its run has saved; every other
+// first start without --load begins anew, whatever is in --save.
+TEST_F(MemoryStartTest, ARequeuedJobGoesOnFromItsOwn) {
+  config_.in_memory_checkpoint.reset();
+  rendezvous::Launch launch{.launcher = "torchrun", .run = "ours", .requeued = true};
+  std::string said;
+  EXPECT_EQ(later(config_, launch, said).load, "");
+  run_ = "theirs";
+  save_on_disk(60);
+  EXPECT_EQ(later(config_, launch, said).load, "");
+  EXPECT_EQ(said, "");
+  run_ = "ours";
+  save_on_disk(30);
+  EXPECT_EQ(later(config_, launch, said).load, config_.save);
+  EXPECT_THAT(said, HasSubstr("save: SLURM has started this job again: it goes on from what it"));
+  launch.run = "";
+  EXPECT_EQ(later(config_, launch, said).load, "") << "whose that is, nobody says";
+  launch.run = "ours";
+  launch.requeued = false;
+  EXPECT_EQ(later(config_, launch, said).load, "") << "a first start";
+  EXPECT_EQ(said, "");
+}
+
 // The moments of the checkpoint that a run begins from stay left out until it has saved its own,
 // which is never where --no-save-optim leaves them out, too.
 TEST_F(MemoryStartTest, MomentsThatTheFirstStartLeftOutStayLeftOut) {
