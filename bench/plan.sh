@@ -5,7 +5,7 @@
 # each predicted and measured.
 #   bench/plan.sh BIN OUT PART...
 # BIN: folder of plan-training, trainer and make-dataset; OUT: where results go.
-# Parts: calibrate (a minute and a half; writes OUT/card.json)
+# Parts: calibrate (about a minute; writes OUT/card.json)
 #        cases     (up to 9 minutes for each number of GPUs; OUT/cases-1.jsonl, and with two GPUs
 #                  OUT/cases-2.jsonl)
 #        regret    (up to 9 minutes, two GPUs; OUT/regret.jsonl)

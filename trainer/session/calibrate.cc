@@ -26,6 +26,7 @@
 #include "trainer/planning/card.h"
 #include "trainer/session/calibration.h"
 #include "trainer/session/calibration_load.h"
+#include "trainer/session/calibration_work.h"
 #include "trainer/session/devices.h"
 #ifdef GRISTMILL_NCCL
 #include "trainer/comm/nccl.h"
@@ -293,7 +294,8 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
   const std::string product = gpu_product(config);
   Card card = data_sheet_of(product);
   const std::unique_ptr<ops::Ops> ops = open_device(config);
-  card.memory_gib = static_cast<double>(ops->free_bytes()) / kGib + card.context_gib;
+  constexpr double kContextGib = 0.572;  // is taken already.
+  card.memory_gib = static_cast<double>(ops->free_bytes()) / kGib + kContextGib;
   if (measured.measured_transfers) {
     card.transfers = measured.transfers;
     card.measured_transfers = true;

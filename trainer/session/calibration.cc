@@ -13,6 +13,7 @@
 #include "tools/cli/text.h"
 #include "trainer/planning/clock.h"
 #include "trainer/session/calibration_load.h"
+#include "trainer/session/calibration_work.h"
 
 namespace trainer {
 namespace {
