@@ -113,7 +113,7 @@ Card card_of(const ops::Gpu& gpu) {
   card.context_gib = 0.65;  // 0.57 to 0.65, by the algorithms that are chosen: bench/planning.md.
   card.group_gib = 0.66;
   card.message_gib = 0.62;
-  card.tensor_gib = 0.22;
+  card.tensor_gib = 0.16;
   const auto sheet =
       std::ranges::find_if(kDataSheets, [&](const DataSheet& d) { return gpu.name == d.name; });
   if (sheet == std::end(kDataSheets)) return card;
