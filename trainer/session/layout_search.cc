@@ -247,7 +247,7 @@ double Search::own_bound(const Core& core, Worker& worker) const {
   };
   // A full pipeline takes equally long for each further round of as many micro-batches as stages.
   const int64_t all = run.options.max_microbatches, round = layout.pipeline;
-  const int64_t few = 2 * round + all % round, more = few + round;
+  const int64_t few = std::max<int64_t>(round, 2) + all % round, more = few + round;
   double seconds = 0;
   if (all <= 3 * more) {  // not worth two shorter ones.
     seconds = seconds_of(all);
