@@ -254,7 +254,6 @@ std::vector<std::string> found_files(const std::string& folder,
 // what they lead to may be another model's, as in the hub's cache.
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
-  fs::create_directories(folder);
   const fs::path mark = folder / kUnfinished;
   const bool killed = fs::exists(mark) && !fs::exists(folder / "config.json");
   const bool ours = target.replace || killed;
@@ -395,6 +394,8 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   for (size_t i = 0; i < shards.size(); ++i) names.insert(shard_name(i, shards.size()));
   if (shards.size() > 1) names.insert(kIndex);
   for (const TokenizerFile& file : tokenizer.files) names.insert(file.name);
+  fs::create_directories(target.folder);
+  const FolderLock lock(target.folder);
   prepare_folder(target, names);
   FolderFiles files(target.folder);
   HfResult result;

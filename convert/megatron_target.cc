@@ -240,6 +240,7 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   refuse_bad_root({target.path, "release", target.replace}, tokenizer);
   PickleBuilder out = contents(model, target, tokenizer.files.empty() ? "" : folder);
   fs::create_directories(root);
+  const FolderLock lock(root.string());
   fs::remove(beside_links);  // of a killed conversion
   const bool links = !link_on_way(file).empty();
   if (!links) fs::create_directories(file.parent_path());

@@ -3,6 +3,10 @@
 // with --force it is replaced, so that what it leads to stays.
 #include "convert/target_root.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -144,5 +148,15 @@ void refuse_bad_root(const RootTarget& target, const TokenizerFiles& tokenizer) 
     refuse_bad_iteration(root / target.checkpoint, target.replace);
   refuse_bad_tokenizer(root / "tokenizer", tokenizer, target.replace);
 }
+
+FolderLock::FolderLock(const std::string& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), folder);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  refuse(EBUSY, folder, "another conversion is writing there");
+}
+
+FolderLock::~FolderLock() { ::close(descriptor_); }
 
 }  // namespace convert

@@ -27,6 +27,20 @@ struct RootTarget {
 /// Errors: std::system_error (EEXIST, ENOTDIR, EISDIR) naming the first thing in the way.
 void refuse_bad_root(const RootTarget& target, const TokenizerFiles& tokenizer);
 
+/// A folder that is being written: two conversions at once would mix their files. Where the file
+/// system has no locks, as some network file systems, there is none.
+class FolderLock {
+ public:
+  /// The folder must exist. Errors: std::system_error EBUSY if another process has it.
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 /// Refuses what is no folder, or a link to one, or nothing. Without `replace` a link, too, for it
 /// would be replaced. Errors: std::system_error ENOTDIR, EEXIST.
 void refuse_no_folder(const std::string& path, bool replace);

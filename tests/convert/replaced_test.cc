@@ -116,6 +116,18 @@ TEST_P(ReplacedTest, KilledAmongTheWeightsTheOldOneIsWhole) {
   EXPECT_EQ(found(), "new");
 }
 
+// The second ends at once, and takes nothing from the first.
+TEST_P(ReplacedTest, OfTwoAtOnceTheSecondIsRefused) {
+  GetParam()(model_, "old", root());
+  std::string second;
+  const CanonicalModel during = with_weight([&](std::span<float>) {
+    if (second.empty()) second = error_of([&] { GetParam()(model_, "second", root()); });
+  });
+  GetParam()(during, "new", root());
+  EXPECT_THAT(second, HasSubstr(root() + ": another "));
+  EXPECT_EQ(found(), "new");
+}
+
 // A folder comes into the place of a file, so that one of the two files gets no name.
 TEST_P(ReplacedTest, BetweenTheNamesThereIsNoModel) {
   GetParam()(model_, "old", root());
@@ -293,6 +305,23 @@ TEST_F(ReplacedFiles, LinksInAFolderAreReplaced) {
   EXPECT_EQ(text_of(own_ / "templates/a.jinja"), "another model's");
   EXPECT_EQ(text_of(own_ / "hf/additional_chat_templates/a.jinja"), "new");
   EXPECT_FALSE(fs::is_symlink(own_ / "hf/model.safetensors"));
+  EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
+}
+
+TEST_F(ReplacedFiles, OfTwoExportsAtOnceTheSecondIsRefused) {
+  const HfTarget target{.folder = own_ / "hf", .replace = true};
+  const Family& family = *find_family("llama");
+  CanonicalModel during = model_;
+  TensorSource& norm = during.tensors.at("decoder.final_layernorm.weight");
+  std::string second;
+  norm.read_rows = [&, read = norm.read_rows](int64_t first, int64_t count, std::byte* out) {
+    if (second.empty())
+      second = error_of([&] { write_hf_folder(model_, family, tokenizer("second"), target); });
+    read(first, count, out);
+  };
+  write_hf_folder(during, family, tokenizer("new"), target);
+  EXPECT_THAT(second, HasSubstr(own_ / "hf: another conversion is writing there"));
+  EXPECT_EQ(text_of(own_ / "hf/tokenizer.json"), "new");
   EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
 }
 
