@@ -273,4 +273,24 @@ std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfi
   return out;
 }
 
+std::string no_layout(const LayoutSpace& space, const TrainConfig& config, const Fixed& fixed) {
+  const int64_t tensor = fixed.tensor ? config.tensor_model_parallel_size : 1,
+                pipeline = fixed.pipeline ? config.pipeline_model_parallel_size : 1;
+  if (space.world_size % (tensor * pipeline) != 0)
+    return concat("no layout: --tensor-model-parallel-size ", tensor,
+                  " times --pipeline-model-parallel-size ", pipeline, " does not divide the ",
+                  cli::counted(space.world_size, "device"));
+  std::vector<std::string> given;
+  const auto add = [&](bool is_fixed, std::string_view flag, int64_t value) {
+    if (is_fixed) given.push_back(concat("--", flag, " ", value));
+  };
+  add(fixed.micro_batch_size, "micro-batch-size", config.micro_batch_size);
+  add(fixed.tensor, "tensor-model-parallel-size", config.tensor_model_parallel_size);
+  add(fixed.pipeline, "pipeline-model-parallel-size", config.pipeline_model_parallel_size);
+  return concat("no layout: --", space.exactly ? "" : "max-", "global-batch-size ",
+                space.most_samples, " cannot be divided among ",
+                cli::counted(space.world_size, "device"), given.empty() ? "" : " with ",
+                cli::join(given, ", "));
+}
+
 }  // namespace trainer

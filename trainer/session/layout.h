@@ -70,4 +70,7 @@ struct LayoutSpace {
 std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfig& config,
                                       const Fixed& fixed);
 
+/// Why there are none, in the flags that were given.
+std::string no_layout(const LayoutSpace& space, const TrainConfig& config, const Fixed& fixed);
+
 }  // namespace trainer

@@ -93,17 +93,16 @@ int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage) {
 }
 
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
-  const int last = run.topology.pipeline_size - 1;
   int64_t most = 0;
-  for (int stage = 0; stage <= last; ++stage) {
-    if (exact) {
+  if (exact) {
+    for (int stage = 0; stage < run.topology.pipeline_size; ++stage)
       most = std::max(most, bytes_of_stage(run, card, stage));
-    } else if (stage == 0 || stage == last) {
-      most = std::max(most, plan_largest_step({run.spec, run.options, stage_of(run, stage)}) +
-                                bytes_beside_plan(card, run.spec, run.options, run.topology));
-    }
+    return most;
   }
-  return most;
+  // Of stages that compute the same, the first keeps the most micro-batches.
+  for (const std::vector<int>& alike : stages_alike(run))
+    most = std::max(most, plan_largest_step({run.spec, run.options, stage_of(run, alike.front())}));
+  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
 LeastBytes bytes_at_least(const PlannedRun& run, const Card& card) {

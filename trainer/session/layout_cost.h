@@ -42,7 +42,7 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
                     int64_t vocab_size);
 
 /// The most bytes that any stage takes on a GPU: by the exact plan of every stage, or only by that
-/// of the largest step of the first and the last.
+/// of the largest step of the first among those that compute the same.
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact);
 
 /// A lower bound of that, by the first stage: much faster to find. `states`: without what a step

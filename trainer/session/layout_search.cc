@@ -108,6 +108,7 @@ class Search {
   Point most_too_large(Layout layout, Point none, Point all) const;
   std::optional<Choice> least_layers(Layout layout, Point none, Point all, double limit,
                                      Worker& worker) const;
+  LayoutSpace space_of() const;
   std::vector<Core> cores(SearchResult& result);
   double bound_of(const Layout& layout, const PlannedRun& run);
   double own_bound(const Core& core, Worker& worker) const;
@@ -120,7 +121,8 @@ class Search {
   bool can_enter(double bound) const {
     return found_.size() < wanted_ || bound <= seconds_per_sample(found_.back());
   }
-  void verify_best(SearchResult& result);
+  void examine(std::vector<Core>& order, bool all, SearchResult& result);
+  bool verify_best(SearchResult& result);
   /// By the exact plan of every stage.
   int64_t exact_bytes(const Layout& layout);
   double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
@@ -130,7 +132,8 @@ class Search {
   const Fixed fixed_;
   const Card full_clock_;  ///< The card without a power limit.
   const int64_t room_;
-  const size_t wanted_;  ///< Some more than requested: the exact plan may exclude some.
+  const size_t wanted_;  ///< Some more than requested, so that a layout of equal time has its turn.
+  bool exactly_ = false;  ///< Memory by the exact plan of every stage, from the beginning.
   std::vector<std::unique_ptr<Worker>> workers_;
   struct Units {
     double layer = 0, ends = 0;      ///< Seconds of a micro-batch in the middle: of a layer; of
@@ -204,16 +207,19 @@ Layout core_of(Layout layout) {
   return layout;
 }
 
+LayoutSpace Search::space_of() const {
+  return {.world_size = task_.cluster.world_size,
+          .local_size = task_.cluster.local_size,
+          .num_layers = task_.config.num_layers.value_or(1),
+          .most_samples = task_.most_samples,
+          .exactly = task_.exactly,
+          .bf16 = task_.bf16 && !fixed_.precision};
+}
+
 std::vector<Core> Search::cores(SearchResult& result) {
-  const LayoutSpace space{.world_size = task_.cluster.world_size,
-                          .local_size = task_.cluster.local_size,
-                          .num_layers = task_.config.num_layers.value_or(1),
-                          .most_samples = task_.most_samples,
-                          .exactly = task_.exactly,
-                          .bf16 = task_.bf16 && !fixed_.precision};
   std::vector<Core> out;
   std::optional<Layout> last;
-  for (const Layout& layout : enumerate_layouts(space, task_.config, fixed_)) {
+  for (const Layout& layout : enumerate_layouts(space_of(), task_.config, fixed_)) {
     ++result.enumerated;
     try {
       const PlannedRun run = planned(layout);
@@ -295,7 +301,7 @@ Search::Costed Search::cost(const Layout& layout, double limit, Worker& worker) 
   if (out.bytes > room_) return out;
   Choice choice = timed(layout, run, out.bytes, worker);
   if (!too_slow(choice, limit)) {
-    choice.bytes = out.bytes = bytes_taken(run, task_.card, false);
+    choice.bytes = out.bytes = bytes_taken(run, task_.card, exactly_);
     if (out.bytes > room_) return out;
   }
   out.choice = std::move(choice);
@@ -466,13 +472,15 @@ void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, Sea
   if (found_.size() > wanted_) found_.pop_back();
 }
 
-/// Checks the best by the exact plan of every stage, and removes those that do not fit.
-void Search::verify_best(SearchResult& result) {
+/// Checks the best by the exact plan of every stage; false if one of them does not fit.
+bool Search::verify_best(SearchResult& result) {
   for (Choice& choice : found_) {
     if (static_cast<int64_t>(result.best.size()) == task_.top) break;
     choice.bytes = exact_bytes(choice.layout);
-    if (choice.bytes <= room_) result.best.push_back(choice);
+    if (choice.bytes > room_) return false;
+    result.best.push_back(choice);
   }
+  return true;
 }
 
 int64_t Search::exact_bytes(const Layout& layout) {
@@ -484,22 +492,6 @@ int64_t Search::exact_bytes(const Layout& layout) {
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
-// Why there is no layout at all to examine: by the flags that were given.
-std::string nothing_fits(const SearchTask& task, const Fixed& fixed) {
-  std::vector<std::string> given;
-  const auto add = [&](bool is_fixed, std::string_view flag, int64_t value) {
-    if (is_fixed) given.push_back(cli::concat("--", flag, " ", value));
-  };
-  const TrainConfig& config = task.config;
-  add(fixed.micro_batch_size, "micro-batch-size", config.micro_batch_size);
-  add(fixed.tensor, "tensor-model-parallel-size", config.tensor_model_parallel_size);
-  add(fixed.pipeline, "pipeline-model-parallel-size", config.pipeline_model_parallel_size);
-  return cli::concat("no layout: --", task.exactly ? "" : "max-", "global-batch-size ",
-                     task.most_samples, " cannot be divided among ",
-                     cli::counted(task.cluster.world_size, "device"), given.empty() ? "" : " with ",
-                     cli::join(given, ", "));
-}
-
 SearchResult Search::run(bool all) {
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result;
@@ -509,12 +501,38 @@ SearchResult Search::run(bool all) {
   int64_t taken = 0;
   for (const Core& core : order) taken += static_cast<int64_t>(core.layouts.size());
   if (order.empty()) {
-    std::string why = nothing_fits(task_, fixed_);
+    std::string why = no_layout(space_of(), task_.config, fixed_);
     int64_t most = 0;
     for (const auto& [words, count] : result.refusals)
       if (count > most) why = words, most = count;
     throw cli::UsageError(why);
   }
+  const SearchResult fresh = result;
+  examine(order, all, result);
+  if (!verify_best(result)) {  // and has displaced others.
+    exactly_ = true;
+    found_.clear();
+    result = fresh;
+    examine(order, all, result);
+    verify_best(result);
+  }
+  result.slower_by_bound = taken - result.costed;
+  if (result.nearest_miss) {
+    SearchResult::Miss& miss = *result.nearest_miss;
+    miss.bytes = exact_bytes(miss.layout);
+    if (miss.fitting && (miss.fitting->bytes = exact_bytes(miss.fitting->layout)) > room_)
+      miss.fitting.reset();
+    miss.tokens_per_second = timed(miss.layout, planned(miss.layout), miss.bytes, *workers_.front())
+                                 .report.tokens_per_second;
+    if (!result.best.empty() &&
+        miss.tokens_per_second <= result.best.front().report.tokens_per_second)
+      result.nearest_miss.reset();
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+void Search::examine(std::vector<Core>& order, bool all, SearchResult& result) {
   for (size_t next = 0; next < order.size();) {
     if (!all && !can_enter(order[next].bound)) break;
     const size_t count = std::min(kBatch, order.size() - next);
@@ -533,21 +551,6 @@ SearchResult Search::run(bool all) {
     }
     next += count;
   }
-  result.slower_by_bound = taken - result.costed;
-  verify_best(result);
-  if (result.nearest_miss) {
-    SearchResult::Miss& miss = *result.nearest_miss;
-    miss.bytes = exact_bytes(miss.layout);
-    if (miss.fitting && (miss.fitting->bytes = exact_bytes(miss.fitting->layout)) > room_)
-      miss.fitting.reset();
-    miss.tokens_per_second = timed(miss.layout, planned(miss.layout), miss.bytes, *workers_.front())
-                                 .report.tokens_per_second;
-    if (!result.best.empty() &&
-        miss.tokens_per_second <= result.best.front().report.tokens_per_second)
-      result.nearest_miss.reset();
-  }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return result;
 }
 
 }  // namespace

@@ -95,6 +95,32 @@ TEST(LayoutSearchTest, LessMemoryIsKeptTo) {
   EXPECT_GT(none.no_room, 0);
 }
 
+// Of 6 layers the stages have 1, 2, 2 and 1: those in the middle may take most. More memory never
+// makes a plan slower, or takes it away.
+TEST(LayoutSearchTest, MoreMemoryIsNeverWorse) {
+  double before = INFINITY;
+  int planned = 0;
+  for (double gib = 6; gib < 16; gib += 0.4) {
+    SearchTask t = task(6, 4096, 4, 16, gib);
+    t.config.pipeline_model_parallel_size = 4;
+    t.config.micro_batch_size = 1;
+    t.given.insert({"pipeline-model-parallel-size", "micro-batch-size"});
+    t.top = 1;
+    const SearchResult result = search_layouts(t);
+    if (result.best.empty()) {
+      EXPECT_EQ(planned, 0) << gib << " GiB: there was a layout for less memory";
+      continue;
+    }
+    ++planned;
+    const Choice& best = result.best.front();
+    const double seconds =
+        best.report.seconds / static_cast<double>(best.layout.global_batch_size());
+    EXPECT_LE(seconds, before * (1 + 1e-9)) << gib << " GiB";
+    before = seconds;
+  }
+  EXPECT_GT(planned, 5);
+}
+
 TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
   const SearchTask t = task(16, 2048, 1, 8, 18);
   const SearchResult result = search_layouts(t);
