@@ -223,11 +223,43 @@ TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
   EXPECT_EQ(error({"--global-batch-size", "16", "--micro-batch-size", "1", "--as-given",
                    "--fp8-format", "hybrid"}),
             "plan-training: --fp8-format hybrid needs --bf16 or --fp16 on a GPU\n");
+  EXPECT_EQ(error({"--max-global-batch-size", "64", "--pipeline-model-parallel-size", "4",
+                   "--world-size", "2"}),
+            "plan-training: no layout: --tensor-model-parallel-size 1 times "
+            "--pipeline-model-parallel-size 4 does not divide the 2 devices\n");
+  for (const Words& both : {Words{"--fp8-e4m3", "--fp8-format", "hybrid"},
+                            Words{"--fp8-format", "hybrid", "--fp8-e4m3"}})
+    EXPECT_EQ(error(both + Words{"--global-batch-size", "16", "--bf16"}),
+              "plan-training: --fp8-e4m3 and --fp8-format hybrid contradict each other\n");
   EXPECT_THAT(error({"--max-global-batch-size", "4", "--task-type", "llmacc.megatron.BERT"}),
               HasSubstr("llmacc.megatron.GPT"));
 #ifndef GRISTMILL_CUDA
   EXPECT_THAT(error({"--calibrate", "c.json"}), HasSubstr("--calibrate needs a GPU"));
 #endif
+}
+
+TEST_F(PlanProgramTest, LayersOfAVirtualStageAreChunks) {
+  const Ended ended = plan({"--num-layers",
+                            "12",
+                            "--hidden-size",
+                            "512",
+                            "--num-attention-heads",
+                            "8",
+                            "--seq-length",
+                            "512",
+                            "--vocab-size",
+                            "1000",
+                            "--gpu",
+                            "h200",
+                            "--world-size",
+                            "2",
+                            "--pipeline-model-parallel-size",
+                            "2",
+                            "--num-layers-per-virtual-pipeline-stage",
+                            "2",
+                            "--max-global-batch-size",
+                            "32"});
+  EXPECT_THAT(ended.out, HasSubstr("pipeline 2 (interleaved, 3 chunks)")) << ended.err;
 }
 
 TEST_F(PlanProgramTest, Bf16IsChosenForFp8Too) {
@@ -289,6 +321,10 @@ TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
   EXPECT_THAT(second.err, HasSubstr("s/iter_0000006: the layout chosen for this run is kept"));
   EXPECT_THAT(second.err, Not(HasSubstr("layout chosen in")));
   EXPECT_THAT(second.out, ContainsRegex("iteration       12/      12"));
+  EXPECT_THAT(train({"--nproc-per-node", "2", "--max-global-batch-size", "4", "--train-iters", "13",
+                     "--override-opt_param-scheduler"})
+                  .err,
+              HasSubstr("its layout does not fit --max-global-batch-size 4; another is chosen"));
   const Ended third =
       train({"--nproc-per-node", "2", "--max-global-batch-size", "9", "--new-layout",
              "--train-iters", "14", "--override-opt_param-scheduler"});

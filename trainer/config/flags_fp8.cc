@@ -14,9 +14,15 @@ using cli::integer;
 using cli::off;
 using cli::on;
 
-/// A switch of Megatron's older scripts with the meaning of a --fp8-format.
+/// A switch of Megatron's older scripts with the meaning of a --fp8-format. If there is another one
+/// already, that is kept, and derive_and_check() sees the contradiction.
 cli::Field<C> format(const char* name) {
-  return {cli::Arity::none, [name](C& c, const cli::Values&) { c.fp8_format = name; }, nullptr, {}};
+  return {cli::Arity::none,
+          [name](C& c, const cli::Values&) {
+            if (c.fp8_format.empty()) c.fp8_format = name;
+          },
+          nullptr,
+          {}};
 }
 
 }  // namespace

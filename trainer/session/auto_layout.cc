@@ -93,14 +93,22 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
       if (row.name == flag) row.set(at->second);
     next_given.insert(flag);
   }
+  const auto other = [&](auto... why) {
+    console.note(concat(*path, ": its layout does not fit ", why..., "; another is chosen"));
+    return false;
+  };
+  if (config.max_global_batch_size &&
+      next.global_batch_size.value_or(0) > *config.max_global_batch_size)
+    return other("--max-global-batch-size ", *config.max_global_batch_size);
   const int64_t model =
       next.tensor_model_parallel_size * next.pipeline_model_parallel_size * next.micro_batch_size;
   const int64_t world = cluster.world_size * next.micro_batch_size;
   if (model == 0 || world % model != 0 || !next.global_batch_size ||
       *next.global_batch_size % (world / model * next.micro_batch_size) != 0) {
-    console.note(concat(*path, ": its layout does not fit ", cluster.world_size,
-                        " ranks; another is chosen"));
-    return false;
+    if (given.contains("global-batch-size"))
+      return other(cluster.world_size, " ranks and --global-batch-size ",
+                   next.global_batch_size.value_or(0));
+    return other(cluster.world_size, " ranks");
   }
   config = std::move(next);
   given = std::move(next_given);

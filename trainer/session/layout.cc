@@ -22,6 +22,15 @@ std::vector<int64_t> divisors(int64_t n) {
   return out;
 }
 
+/// Parts of the model on each of `pipeline` ranks, by the command's flags.
+int64_t chunks_of(const TrainConfig& config, int64_t layers, int64_t pipeline) {
+  if (!config.num_layers_per_virtual_pipeline_stage)
+    return config.num_virtual_stages_per_pipeline_rank.value_or(1);
+  const int64_t counted = layers + (config.account_for_embedding_in_pipeline_split ? 1 : 0) +
+                          (config.account_for_loss_in_pipeline_split ? 1 : 0);
+  return std::max<int64_t>(1, counted / (*config.num_layers_per_virtual_pipeline_stage * pipeline));
+}
+
 /// Micro-batch sizes of at most `most` samples: 1, 2, 3, 4, 6, 8, 12, ... and `most` itself.
 std::vector<int64_t> micro_batch_sizes(int64_t most) {
   constexpr int64_t kMost = 512;
@@ -248,7 +257,7 @@ std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfi
                   .bf16 = space.bf16};
       if (fixed.schedule && !config.pipeline_schedule.empty())
         base.schedule = config.pipeline_schedule;
-      if (fixed.schedule) base.chunks = config.num_virtual_stages_per_pipeline_rank.value_or(1);
+      if (fixed.schedule) base.chunks = chunks_of(config, space.num_layers, pipeline);
       if (base.chunks > 1) base.schedule = "interleaved";
       if (fixed.offload) base.cpu_offload = config.cpu_offload;
       if (fixed.recompute) take_recomputation(config, base);
