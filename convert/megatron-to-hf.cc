@@ -189,10 +189,11 @@ const cli::Table<Options> kFlags = {
        .field = cli::integer(&Options::divisible_by, 1, 1 << 20)}}},
 };
 
-// Whether --input is a folder for transformers. An export in a folder of checkpoints is not.
+// Whether --input is a folder for transformers. An export in a checkpoint's own folder, or in one
+// of several checkpoints, is not.
 bool is_hf_input(const Options& options) {
   return !options.iteration && fs::exists(options.input + "/config.json") &&
-         !fs::exists(options.input + "/latest_checkpointed_iteration.txt") &&
+         !is_megatron_root(options.input) && !is_megatron_checkpoint(options.input) &&
          !is_trainer_checkpoint(options.input, std::nullopt);
 }
 

@@ -119,24 +119,27 @@ std::optional<std::pair<int64_t, int64_t>> ranks_of(std::string_view name) {
   return std::pair(*tp, *pp);
 }
 
+// The rank's file, not opened, that an entry of a checkpoint's folder is, or has.
+std::optional<RankFile> rank_at(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  constexpr std::string_view kStates = "_model_states.pt";
+  if (entry.is_directory()) {
+    if (const auto place = ranks_of(name))
+      for (const char* file : {"model_optim_rng.pt", "model_rng.pt"})
+        if (fs::exists(entry.path() / file))
+          return RankFile{place->first, place->second, (entry.path() / file).string(), nullptr};
+  } else if (name.ends_with(kStates)) {
+    if (const auto place = ranks_of(name.substr(0, name.size() - kStates.size())))
+      return RankFile{place->first, place->second, entry.path().string(), nullptr};
+  }
+  return std::nullopt;
+}
+
 std::vector<RankFile> rank_files(const std::string& folder, const SourceOptions& options) {
   std::vector<RankFile> ranks;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    constexpr std::string_view kStates = "_model_states.pt";
-    if (entry.is_directory()) {
-      const auto place = ranks_of(name);
-      if (!place) continue;
-      for (const char* file : {"model_optim_rng.pt", "model_rng.pt"})
-        if (fs::exists(entry.path() / file)) {
-          ranks.push_back(open_rank(place->first, place->second, entry.path() / file, options));
-          break;
-        }
-    } else if (name.ends_with(kStates)) {
-      const auto place = ranks_of(name.substr(0, name.size() - kStates.size()));
-      if (place) ranks.push_back(open_rank(place->first, place->second, entry.path(), options));
-    }
-  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::optional<RankFile> rank = rank_at(entry))
+      ranks.push_back(open_rank(rank->tp, rank->pp, rank->path, options));
   std::sort(ranks.begin(), ranks.end(), [](const RankFile& a, const RankFile& b) {
     return std::pair(a.pp, a.tp) < std::pair(b.pp, b.tp);
   });
@@ -210,11 +213,15 @@ struct LayerFile {
   RankFile rank;
 };
 
+bool is_layer_file(const std::string& name) {
+  return name.starts_with("layer_") && name.ends_with("-model_states.pt");
+}
+
 std::vector<LayerFile> layer_files(const std::string& folder, const SourceOptions& options) {
   std::vector<LayerFile> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("layer_") || !name.ends_with("-model_states.pt")) continue;
+    if (!is_layer_file(name)) continue;
     const std::vector<std::string_view> parts = split(std::string_view(name).substr(6), '-');
     const std::optional<int64_t> layer = whole_number(parts[0]);
     std::optional<int64_t> tp = 0;
@@ -350,6 +357,19 @@ CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
 }
 
 }  // namespace
+
+bool is_megatron_checkpoint(const std::string& folder) {
+  if (!fs::is_directory(folder)) return false;
+  if (TorchDist::is_at(folder) || zero_tensor_ranks(folder) > 0) return true;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (is_layer_file(entry.path().filename().string()) || rank_at(entry)) return true;
+  return false;
+}
+
+bool is_megatron_root(const std::string& folder) {
+  const auto has = [&](const char* name) { return fs::exists(folder + "/" + name); };
+  return has("latest_checkpointed_iteration.txt") || (has("latest") && !has("trainer_state.json"));
+}
 
 std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> iteration) {
   const fs::path root(path);

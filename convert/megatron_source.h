@@ -27,6 +27,14 @@ struct SourceOptions {
   bool strict_pickle = false;  ///< refuse classes that are not understood even in the arguments
 };
 
+/// Whether a folder is one checkpoint of a kind that read_megatron() reads, by the names in it.
+/// Errors: std::system_error.
+bool is_megatron_checkpoint(const std::string& folder);
+
+/// Whether a folder of checkpoints has a tracker, Megatron's or DeepSpeed's. That of transformers'
+/// own Trainer with DeepSpeed beside a model for transformers is none. Errors: std::system_error.
+bool is_megatron_root(const std::string& folder);
+
 /// The folder of rank folders for `path`: itself, or in a root folder iter_N or global_stepN of the
 /// given iteration, else of the tracker: DeepSpeed's latest, or latest_checkpointed_iteration.txt.
 /// Errors: indexed::FormatError for a tracker without its folder.

@@ -15,6 +15,7 @@
 #include "convert/torch_writer.h"
 #include "libindexed/format.h"
 #include "libindexed/output_file.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/spec/model_fields.h"
 
 namespace convert {
@@ -236,7 +237,7 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   const fs::path root(target.path), tracker_path = root / "latest_checkpointed_iteration.txt";
   const fs::path file = root / "release" / "mp_rank_00" / "model_optim_rng.pt";
   const fs::path beside_links = root / kBesideLinks;
-  const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
+  const std::string folder = trainer::plain_path(target.path) / "tokenizer";
   refuse_bad_root({target.path, "release", target.replace}, tokenizer);
   PickleBuilder out = contents(model, target, tokenizer.files.empty() ? "" : folder);
   fs::create_directories(root);
@@ -244,22 +245,26 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   fs::remove(beside_links);  // of a killed conversion
   const bool links = !link_on_way(file).empty();
   if (!links) fs::create_directories(file.parent_path());
-  TokenizerBeside beside(tokenizer, folder, target.replace);
+  TokenizerBeside beside(tokenizer, (root / "tokenizer").string(), target.replace);
   std::optional<indexed::NamingSection> naming;
+  SetAside old(target.path);
   write_torch_file((links ? beside_links : file).string(), std::move(out), existing(target),
                    target.progress, [&] {
                      naming.emplace();
-                     fs::remove(tracker_path);
-                     beside.take_names();
+                     if (target.replace)
+                       for (const fs::path& path : {tracker_path, links ? link_on_way(file) : file})
+                         old.take(path);
+                     beside.take_names(old);
+                     if (!links && !fs::exists(file)) old.expect(file);
                    });
   if (links) {
-    fs::remove(link_on_way(file));
-    fs::create_directories(file.parent_path());
-    fs::rename(beside_links, file);
+    old.make_folders(file.parent_path());
+    old.name(beside_links, file);
   }
   indexed::OutputFile tracker(tracker_path.string(), existing(target));
   tracker.write("release");
   tracker.commit();
+  old.keep();
 }
 
 }  // namespace

@@ -13,7 +13,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "convert/megatron_source.h"
 #include "libindexed/read_file.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace convert {
 namespace {
@@ -32,6 +34,12 @@ fs::file_type kind_of(const fs::path& path) {
 bool is_there(const fs::path& path) { return kind_of(path) != fs::file_type::not_found; }
 bool is_own_folder(const fs::path& path) { return kind_of(path) == fs::file_type::directory; }
 
+// Before names in a folder are changed.
+void refuse_unwritable(const fs::path& folder) {
+  if (is_own_folder(folder) && ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    throw std::system_error(errno, std::generic_category(), folder.string());
+}
+
 void refuse_existing(const fs::path& path, bool replace) {
   if (!replace && is_there(path)) refuse(EEXIST, path, "not replaced without --force");
 }
@@ -47,12 +55,21 @@ bool is_checkpoint_name(std::string_view name) {
   return false;
 }
 
+// Of a killed writer, or of a user, there may be folders without a file.
+bool has_file(const fs::path& folder) {
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, none))
+    if (entry.is_symlink(none) || !entry.is_directory(none)) return true;
+  return static_cast<bool>(none);
+}
+
 void refuse_other_checkpoints(const fs::path& root, const std::string& own) {
   std::string other;
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
     std::error_code none;
-    if (name != own && is_checkpoint_name(name) && entry.is_directory(none))
+    if (name != own && is_checkpoint_name(name) && entry.is_directory(none) &&
+        has_file(entry.path()))
       other = std::max(other, name);
   }
   if (!other.empty())
@@ -106,6 +123,7 @@ void refuse_bad_tokenizer(const fs::path& folder, const TokenizerFiles& tokenize
   refuse_no_folder(folder.string(), replace);
   if (!is_own_folder(folder)) return;
   refuse_no_folder((folder / kTemplatesFolder).string(), replace);
+  for (const fs::path& changed : {folder, folder / kTemplatesFolder}) refuse_unwritable(changed);
   for (const std::vector<TokenizerFile>* files : {&tokenizer.files, &tokenizer.model_files})
     for (const TokenizerFile& file : *files) refuse_folder((folder / file.name).string());
   if (replace) return;
@@ -138,6 +156,8 @@ void refuse_bad_root(const RootTarget& target, const TokenizerFiles& tokenizer) 
   const fs::path root(target.root);
   if (!fs::exists(root)) return;
   if (!fs::is_directory(root)) refuse(ENOTDIR, root, "in the place of a folder");
+  if (trainer::is_checkpoint(root) || is_megatron_checkpoint(root))
+    refuse(EEXIST, root, "is a checkpoint itself: name the folder that holds it, or another");
   refuse_other_checkpoints(root, target.checkpoint);
   const fs::path tracker = root / "latest_checkpointed_iteration.txt";
   refuse_existing(tracker, target.replace);

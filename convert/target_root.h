@@ -21,10 +21,12 @@ struct RootTarget {
 
 /// Refuses a root into which the checkpoint and its tokenizer cannot be written as promised:
 /// - with another checkpoint, which would get the new one's tokenizer, `replace` or not;
+/// - that is a checkpoint itself, where the new one would never be read;
 /// - with files in the place of folders, or folders in the place of files;
+/// - with a folder of the tokenizer that may not be changed;
 /// - without `replace`, where a checkpoint, a tokenizer with other bytes, or a link would go.
 /// Reads names, and the bytes of existing tokenizer files; changes nothing.
-/// Errors: std::system_error (EEXIST, ENOTDIR, EISDIR) naming the first thing in the way.
+/// Errors: std::system_error (EEXIST, ENOTDIR, EISDIR, EACCES) naming the first thing in the way.
 void refuse_bad_root(const RootTarget& target, const TokenizerFiles& tokenizer);
 
 /// A folder that is being written: two conversions at once would mix their files. Where the file

@@ -13,6 +13,7 @@
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace convert {
 namespace {
@@ -236,27 +237,26 @@ TokenizerBeside::~TokenizerBeside() {
   fs::remove_all(unfinished_, ignored);
 }
 
-void TokenizerBeside::take_names() {
+void TokenizerBeside::take_names(SetAside& old) {
   const fs::path folder(folder_);
   if (replace_)
     for (const fs::path& path : {folder, folder / kTemplatesFolder})
-      if (fs::is_symlink(path)) fs::remove(path);
+      if (fs::is_symlink(path)) old.take(path);
   if (replace_ && fs::is_directory(folder)) {
-    for (const std::string& name : tokenizer_file_names(folder_)) fs::remove(folder / name);
-    for (const char* name : {"config.json", "generation_config.json"}) fs::remove(folder / name);
+    for (const std::string& name : tokenizer_file_names(folder_)) old.take(folder / name);
+    for (const char* name : {"config.json", "generation_config.json"}) old.take(folder / name);
   }
   for (const std::unique_ptr<indexed::OutputFile>& file : files_) {
     file->commit();
     const fs::path target = folder / fs::path(file->path()).lexically_relative(unfinished_);
-    fs::create_directories(target.parent_path());
-    fs::rename(file->path(), target);
+    old.make_folders(target.parent_path());
+    old.name(file->path(), target);
   }
   files_.clear();
 }
 
 std::string folder_beside_checkpoint(const std::string& path) {
-  fs::path root = fs::absolute(path).lexically_normal();
-  if (root.filename().empty()) root = root.parent_path();  // a slash at the end
+  fs::path root = trainer::plain_path(path);
   const auto is_part = [&] {
     const std::string name = root.filename().string();
     return name == "release" || name == "model_optim_rng.pt" || name.starts_with("iter_") ||

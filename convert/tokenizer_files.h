@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/set_aside.h"
 #include "libtok/loaders.h"
 
 namespace indexed {
@@ -82,10 +83,10 @@ class TokenizerBeside {
   TokenizerBeside& operator=(const TokenizerBeside&) = delete;
 
   /// Moves the files into the folder, creating it. With `replace` a link in its place, or in that
-  /// of kTemplatesFolder, and existing files of both kinds are removed first, so that none of
+  /// of kTemplatesFolder, and existing files of both kinds are set aside first, so that none of
   /// another model is left, and what a link leads to stays.
-  /// Errors: std::system_error; then some files may be of one tokenizer and some of the other.
-  void take_names();
+  /// Errors: std::system_error; `old` then gives all names back.
+  void take_names(SetAside& old);
 
  private:
   std::vector<std::unique_ptr<indexed::OutputFile>> files_;

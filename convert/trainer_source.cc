@@ -193,36 +193,29 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   save(model, root, divisible_by);
 }
 
-// Takes the old checkpoint's names away: from here to the new tracker there is none in the root.
-// Returns its name then, under which the next save would remove it.
-static std::filesystem::path set_aside(const std::string& root, int64_t iteration) {
-  namespace fs = std::filesystem;
-  fs::remove(root + "/latest_checkpointed_iteration.txt");
-  const fs::path folder = trainer::iteration_folder(root, iteration);
-  const fs::path aside = fs::path(root) / ("." + folder.filename().string() + ".old.tmp");
-  // One that is not the trainer's is set aside by save().
-  if (trainer::is_checkpoint(folder)) fs::rename(folder, aside);
-  return aside;
-}
-
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target) {
   namespace fs = std::filesystem;
   const fs::path own = trainer::iteration_folder(target.path, model.iteration);
   refuse_bad_root({target.path, own.filename().string(), target.replace}, tokenizer);
   indexed::check_mapped_files();  // before there is a file in the root
-  const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
+  const fs::path root_path(target.path), folder = trainer::plain_path(target.path) / "tokenizer";
   std::optional<TokenizerBeside> beside;
   std::optional<indexed::NamingSection> naming;
-  fs::path old;
+  SetAside old(target.path);
+  bool no_old = false;
+  // From here to the new tracker there is no checkpoint in the root.
   const auto before_naming = [&] {
     naming.emplace();
-    old = set_aside(target.path, model.iteration);
-    beside->take_names();
+    // One that is not the trainer's is set aside by save(), and stays.
+    if (trainer::is_certainly_checkpoint(own)) old.take(own);
+    no_old = true;
+    old.take(root_path / "latest_checkpointed_iteration.txt");
+    beside->take_names(old);
   };
   trainer::CheckpointRoot root(
       target.path, {.threads = indexed::copying_threads(), .before_naming = before_naming});
-  beside.emplace(tokenizer, folder.string(), target.replace);
+  beside.emplace(tokenizer, (root_path / "tokenizer").string(), target.replace);
   const auto there = [&](const char* name) {
     return std::any_of(tokenizer.files.begin(), tokenizer.files.end(),
                        [&](const TokenizerFile& file) { return file.name == name; });
@@ -237,9 +230,14 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                        (folder / "merges.txt").string(), folder.string()};
   if (!target.dtype.empty())
     for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
-  save(model, root, target.divisible_by);
-  std::error_code ignored;  // the next save removes what is left
-  fs::remove_all(old, ignored);
+  try {
+    save(model, root, target.divisible_by);
+  } catch (const std::exception&) {
+    // Where the tracker alone is missing, the new one is whole; the old one may not come back.
+    if (no_old && trainer::is_certainly_checkpoint(own)) old.keep();
+    throw;
+  }
+  old.keep();
 }
 
 }  // namespace convert

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -34,6 +37,18 @@ TokenizerFiles tokenizer(const std::string& text) {
 }
 
 std::string text_of(const std::string& path) { return fs::exists(path) ? read_file(path) : ""; }
+
+// The names of what is there, with the files' bytes and what links lead to.
+std::map<std::string, std::string> tree_of(const std::string& folder) {
+  std::map<std::string, std::string> tree;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string path = entry.path().string();
+    tree[path] = entry.is_symlink()     ? "-> " + fs::read_symlink(path).string()
+                 : entry.is_directory() ? "folder"
+                                        : read_file(path);
+  }
+  return tree;
+}
 
 // Writes a model with a tokenizer as a checkpoint of either form.
 using Write = void (*)(const CanonicalModel&, const std::string& text, const std::string& path);
@@ -128,18 +143,150 @@ TEST_P(ReplacedTest, OfTwoAtOnceTheSecondIsRefused) {
   EXPECT_EQ(found(), "new");
 }
 
-// A folder comes into the place of a file, so that one of the two files gets no name.
-TEST_P(ReplacedTest, BetweenTheNamesThereIsNoModel) {
+// A folder comes into the place of a file, so that not all files get their names.
+TEST_P(ReplacedTest, WhereAFileGetsNoNameTheOldOneIsWhole) {
+  TokenizerFiles files = tokenizer("new");
+  files.files.push_back({"vocab.json", "new"});  // after others in the order of naming
+  for (const bool in_old_place : {false, true}) {
+    const std::string full =
+        root() + "/tokenizer/" + (in_old_place ? "tokenizer_config.json" : "vocab.json");
+    fs::remove_all(root());
+    GetParam()(model_, "old", root());
+    const CanonicalModel late = with_weight([&](std::span<float>) {
+      fs::remove_all(full);
+      fs::create_directories(full + "/full");
+    });
+    const bool trainers = is_trainer_checkpoint(root(), std::nullopt);
+    EXPECT_NE(error_of([&] {
+                if (trainers)
+                  write_start(late, files, {.path = root(), .replace = true});
+                else
+                  write_megatron(late, files, {.path = root(), .replace = true});
+              }),
+              "accepted");
+    EXPECT_TRUE(fs::exists(full + "/full"));
+    EXPECT_FALSE(fs::exists(root() + "/.replaced"));
+    if (in_old_place) {
+      fs::remove_all(full);
+      std::ofstream(full) << "old";
+    }
+    EXPECT_EQ(found(), "old");
+    EXPECT_TRUE(fs::exists(root() + "/latest_checkpointed_iteration.txt"));
+    fs::remove_all(full);
+    GetParam()(other_, "new", root());
+    EXPECT_EQ(found(), "new");
+  }
+}
+
+// The user whom access rights hold back: the superuser becomes another one meanwhile.
+class HeldBack {
+ public:
+  HeldBack() : was_(::geteuid()) {
+    constexpr uid_t kNobody = 65534;
+    if (was_ == 0 && ::seteuid(kNobody) != 0) std::abort();
+  }
+  ~HeldBack() {
+    if (was_ == 0 && ::seteuid(was_) != 0) std::abort();
+  }
+
+ private:
+  uid_t was_;
+};
+
+TEST_P(ReplacedTest, AFolderThatMayNotBeChangedIsFoundBeforeAnythingChanges) {
   GetParam()(model_, "old", root());
-  const CanonicalModel late = with_weight([&](std::span<float>) {
-    fs::remove(root() + "/tokenizer/tokenizer_config.json");
-    fs::create_directories(root() + "/tokenizer/tokenizer_config.json/full");
-  });
-  EXPECT_NE(error_of([&] { GetParam()(late, "new", root()); }), "accepted");
-  EXPECT_EQ(found(), "none");
-  fs::remove_all(root() + "/tokenizer/tokenizer_config.json");
+  fs::create_directories(root() + "/tokenizer/additional_chat_templates");
+  std::ofstream(root() + "/tokenizer/additional_chat_templates/a.jinja") << "{{ x }}";
+  const auto everyone = [](const std::string& path, bool writes) {
+    fs::permissions(path, fs::perms(writes ? 0777 : 0555));
+  };
+  everyone(own_.path(), true);
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root()))
+    fs::permissions(entry.path(), fs::perms(0777));
+  everyone(root(), true);
+  const std::map<std::string, std::string> before = tree_of(root());
+  for (const char* name : {"/tokenizer", "/tokenizer/additional_chat_templates"}) {
+    everyone(root() + name, false);
+    std::string error;
+    {
+      const HeldBack user;
+      if (::access(own_.path().c_str(), X_OK) != 0) GTEST_SKIP() << "others may not go there";
+      error = error_of([&] { GetParam()(other_, "new", root()); });
+    }
+    EXPECT_THAT(error, HasSubstr(root() + name + ": Permission denied"));
+    EXPECT_EQ(tree_of(root()), before);
+    everyone(root() + name, true);
+  }
+  EXPECT_EQ(found(), "old");
+}
+
+// A killed conversion's old weights: only a conversion that replaces them removes them.
+TEST_P(ReplacedTest, KilledBetweenTheNamesTheOldOneStaysUntilTheNextConversion) {
+  GetParam()(model_, "old", root());
+  const std::string aside = root() + "/.replaced/iter_0000000";
+  fs::create_directories(aside);
+  trainer::CheckpointRoot(root(), {});
+  EXPECT_TRUE(fs::exists(aside));
   GetParam()(other_, "new", root());
+  EXPECT_FALSE(fs::exists(root() + "/.replaced"));
   EXPECT_EQ(found(), "new");
+}
+
+// A checkpoint of a link's target, whose ".." is not the folder that has the link.
+TEST_P(ReplacedTest, DotsAfterALinkAreThoseOfTheFileSystem) {
+  fs::create_directories(own_ / "data/runs");
+  fs::create_directories(own_ / "proj");
+  fs::create_directory_symlink("../data/runs", own_ / "proj/runs");
+  GetParam()(model_, "another", own_ / "proj/model");
+  const std::map<std::string, std::string> before = tree_of(own_ / "proj");
+  const std::string dots = own_ / "proj/runs/../model";
+  GetParam()(other_, "new", dots);
+  EXPECT_EQ(tree_of(own_ / "proj"), before);
+  EXPECT_EQ(text_of(own_ / "data/model/tokenizer/tokenizer.json"), "new");
+  const CanonicalModel read = is_trainer_checkpoint(dots, std::nullopt)
+                                  ? read_trainer_checkpoint(dots, std::nullopt, false)
+                                  : read_megatron(dots, {});
+  EXPECT_TRUE(fs::equivalent(read.tokenizer.name_or_path, own_ / "data/model/tokenizer"));
+  EXPECT_TRUE(fs::equivalent(folder_beside_checkpoint(dots), own_ / "data/model/tokenizer"));
+}
+
+// What is written there would never be read.
+TEST_P(ReplacedTest, ACheckpointIsNoRoot) {
+  const std::string golden = std::string(GOLDEN_DIR) + "/convert/";
+  const auto copy = [&](const std::string& from) {
+    fs::remove_all(root());
+    fs::create_directories(own_.path());
+    fs::copy(from, root(), fs::copy_options::recursive);
+  };
+  write_start(model_, tokenizer("old"), {.path = own_ / "s"});
+  write_megatron(model_, tokenizer("old"), {.path = own_ / "m"});
+  std::vector<std::string> forms = {own_ / "s/iter_0000000", own_ / "m/release"};
+  for (const char* form :
+       {"gpt2/tp2pp2/iter_0000010", "gpt2/deepspeed/global_step4", "gpt2/zero3/global_step9",
+        "torch_dist/llama_tp2", "neox/sequential/checkpoints/global_step7"})
+    forms.push_back(golden + form);
+  for (const std::string& form : forms) {
+    copy(form);
+    const std::map<std::string, std::string> before = tree_of(root());
+    EXPECT_THAT(error_of<std::system_error>([&] { GetParam()(other_, "new", root()); }),
+                HasSubstr(root() + ": is a checkpoint itself"))
+        << form;
+    EXPECT_EQ(tree_of(root()), before) << form;
+  }
+}
+
+// meta.json of another program, which need not be JSON.
+TEST_P(ReplacedTest, AnotherProgramsFolderIsSetAside) {
+  GetParam()(model_, "old", root());
+  if (!is_trainer_checkpoint(root(), std::nullopt)) return;
+  for (const char* text : {"lang: en", "{\"name\": \"data\"}"}) {
+    fs::remove_all(root());
+    fs::create_directories(root() + "/iter_0000000");
+    std::ofstream(root() + "/iter_0000000/meta.json") << text;
+    GetParam()(other_, "new", root());
+    EXPECT_EQ(text_of(root() + "/iter_0000000.set_aside/meta.json"), text);
+    EXPECT_EQ(found(), "new");
+  }
 }
 
 TEST_P(ReplacedTest, ANumberThatIsNotFiniteIsRefusedAndTheOldOneIsWhole) {
@@ -169,18 +316,6 @@ TEST_P(ReplacedTest, NothingIsWrittenThroughALink) {
   GetParam()(model_, "old", root());
   EXPECT_EQ(found(), "old");
   EXPECT_EQ(text_of(own_ / "other/tokenizer.json"), "another model's");
-}
-
-// The names of what is there, with the files' bytes and what links lead to.
-std::map<std::string, std::string> tree_of(const std::string& folder) {
-  std::map<std::string, std::string> tree;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string path = entry.path().string();
-    tree[path] = entry.is_symlink()     ? "-> " + fs::read_symlink(path).string()
-                 : entry.is_directory() ? "folder"
-                                        : read_file(path);
-  }
-  return tree;
 }
 
 // Each part of the checkpoint is moved elsewhere, and a link to it put into its place.
@@ -226,15 +361,17 @@ TEST_P(ReplacedTest, ARootWithAnotherCheckpointIsRefused) {
   const bool trainers = fs::exists(root() + "/iter_0000000");
   for (const std::string other :
        {"iter_0000500", "global_step500", trainers ? "release" : "iter_0000000"}) {
-    fs::create_directories(root() + "/" + other);
+    fs::create_directories(root() + "/" + other + "/mp_rank_00");
+    std::ofstream(root() + "/" + other + "/mp_rank_00/model_optim_rng.pt") << "x";
     const std::map<std::string, std::string> before = tree_of(root());
     EXPECT_THAT(error_of([&] { GetParam()(other_, "new", root()); }),
                 HasSubstr("root/" + other + ": another checkpoint"));
     EXPECT_EQ(tree_of(root()), before);
-    fs::remove(root() + "/" + other);
+    fs::remove_all(root() + "/" + other);
   }
   EXPECT_EQ(found(), "old");
-  fs::create_directories(root() + "/iter_0000500.set_aside");  // no reader takes it
+  fs::create_directories(root() + "/iter_0000500.set_aside/x");  // no reader takes it
+  fs::create_directories(root() + "/iter_0000600/mp_rank_00");   // of one that was killed
   GetParam()(other_, "new", root());
   EXPECT_EQ(found(), "new");
 }

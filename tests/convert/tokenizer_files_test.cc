@@ -139,9 +139,14 @@ TEST_F(TokenizerFolderTest, WithForceNoFileOfAnotherModelStaysBesideACheckpoint)
   const auto there = [&](const std::string& name) { return fs::exists(folder + "/" + name); };
   TokenizerFiles files;
   files.files = {{"vocab.json", "new"}};
-  TokenizerBeside(files, folder, false).take_names();
+  const auto take_names = [&](bool replace) {
+    SetAside old(own_.path());
+    TokenizerBeside(files, folder, replace).take_names(old);
+    old.keep();
+  };
+  take_names(false);
   EXPECT_TRUE(there("added_tokens.json"));
-  TokenizerBeside(files, folder, true).take_names();
+  take_names(true);
   EXPECT_TRUE(there("vocab.json") && there("notes"));
   EXPECT_FALSE(there("added_tokens.json") || there("config.json") ||
                there("additional_chat_templates/a.jinja"));
@@ -156,6 +161,12 @@ TEST_F(TokenizerFolderTest, AFolderBesideACheckpointIsFoundFromAnyPartOfIt) {
                            "root/iter_0000007/mp_rank_00/model_optim_rng.pt"})
     EXPECT_EQ(folder_beside_checkpoint(path(part)), path("root/tokenizer")) << part;
   EXPECT_EQ(folder_beside_checkpoint(path("root/other.pt")), "");
+  // The folder above what a link leads to, not above the link.
+  fs::create_directories(path("proj/tokenizer"));
+  put("proj/tokenizer/config.json", "{}");
+  fs::create_directory_symlink(path("root/iter_0000007"), path("proj/run"));
+  EXPECT_TRUE(
+      fs::equivalent(folder_beside_checkpoint(path("proj/run/..")), path("root/tokenizer")));
 }
 
 }  // namespace

@@ -192,28 +192,49 @@ void Checkpoint::verify(const std::function<bool(const std::string& file)>& want
   }
 }
 
+bool is_certainly_checkpoint(const std::string& folder) {
+  const std::string path = folder + "/meta.json";
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return false;
+  std::ifstream in(path, std::ios::binary);
+  std::string text(64, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return begins_as_meta(text);
+}
+
 bool is_checkpoint(const std::string& folder) {
   const std::string path = folder + "/meta.json";
   std::error_code none;
   if (!fs::exists(path, none)) return false;
   if (!fs::is_regular_file(path, none)) return true;  // whoever reads it says what it is
   // Not mapped: a save may replace it meanwhile. Of our own the first bytes are enough.
-  std::ifstream in(path, std::ios::binary);
-  std::string text(64, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (begins_as_meta(text)) return true;
+  if (is_certainly_checkpoint(folder)) return true;
+  std::string text;
   try {
-    text.append(std::istreambuf_iterator<char>(in), {});
+    std::ifstream in(path, std::ios::binary);
+    text.assign(std::istreambuf_iterator<char>(in), {});
   } catch (const std::exception&) {  // a disk that fails
     return true;
   }
   return !is_foreign_meta(text);
 }
 
+fs::path without_dots(const fs::path& path) {
+  fs::path to_dots, rest;
+  for (const fs::path& part : path) {
+    rest /= part;
+    if (part != "..") continue;
+    to_dots /= rest;
+    rest.clear();
+  }
+  std::error_code error;
+  if (!to_dots.empty()) to_dots = fs::weakly_canonical(to_dots, error);
+  return error ? path : (to_dots / rest).lexically_normal();
+}
+
 fs::path plain_path(const std::string& folder) {
   std::error_code none;
-  return (fs::absolute(folder, none) / "").lexically_normal().parent_path();
+  return without_dots(fs::absolute(folder, none) / "").parent_path();
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {

@@ -195,8 +195,16 @@ bool sees_mark(const std::string& root, const std::string& name,
 /// cannot be read, or is damaged, counts. Errors: none.
 bool is_checkpoint(const std::string& folder);
 
-/// A folder's path from the root of the file system, without a slash at its end: parent_path() is
-/// the folder that has it under this name. Links stay as they are.
+/// Whether a folder certainly is one, and may be removed: its meta.json begins as ours do. One that
+/// is damaged there is not. Errors: none.
+bool is_certainly_checkpoint(const std::string& folder);
+
+/// A path without "." and "..", each ".." taken as the file system does: above what a link leads
+/// to. Links after the last ".." stay as they are. Errors: none.
+std::filesystem::path without_dots(const std::filesystem::path& path);
+
+/// A folder's path from the root of the file system, without dots and a slash at its end:
+/// parent_path() is the folder that has it under this name.
 std::filesystem::path plain_path(const std::string& folder);
 
 /// Whether `path` is an entry of `folder`, by its own name or, if it is a link, by that of what it

@@ -93,7 +93,7 @@ bool is_temporary(const std::string& name) {
 // A folder that no trainer of ours wrote, such as Megatron's of the same iteration, must not be
 // removed: it is renamed to a free name beside it.
 void set_aside_foreign(const std::string& path) {
-  if (!fs::exists(path) || is_checkpoint(path)) return;
+  if (!fs::exists(path) || is_certainly_checkpoint(path)) return;
   std::string aside = path + ".set_aside";
   for (int i = 2; fs::exists(aside); ++i) aside = message(path, ".set_aside.", i);
   if (::rename(path.c_str(), aside.c_str()) != 0) fail(path);
@@ -263,8 +263,9 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   }
 }
 
-// One that cannot be read is nobody's.
+// One that cannot be read is nobody's, or another program's.
 bool CheckpointRoot::removable(int64_t iteration, const std::string& run) const {
+  if (!is_certainly_checkpoint(iteration_folder(path_, iteration))) return false;
   if (!only_own_ || written_.contains(iteration)) return true;
   try {
     return !run.empty() && Checkpoint::open(iteration_folder(path_, iteration)).meta().run == run;

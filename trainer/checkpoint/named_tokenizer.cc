@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr const char* kFolder = "tokenizer";
 
 fs::path without_slash(const fs::path& path) {
-  const fs::path normal = path.lexically_normal();
+  const fs::path normal = without_dots(path);
   return normal.filename().empty() ? normal.parent_path() : normal;
 }
 

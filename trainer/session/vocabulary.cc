@@ -246,7 +246,7 @@ void carry_tokenizer(const std::string& from, const TrainConfig& config) {
   // taken for a copy of it: take_own_tokenizer.
   for (const std::string& used : {config.tokenizer_model, config.vocab_file}) {
     if (used.empty()) continue;
-    const fs::path path = fs::absolute(used).lexically_normal();
+    const fs::path path = plain_path(used);
     for (const fs::path& folder : {path, path.parent_path()})
       if (folder.filename() == source.filename() && !same_folder(folder.string(), source.string()))
         return;

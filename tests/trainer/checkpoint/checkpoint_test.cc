@@ -19,6 +19,7 @@
 
 #include "libindexed/format.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/named_tokenizer.h"
 
 namespace trainer {
 namespace {
@@ -322,6 +323,29 @@ TEST_F(CheckpointTest, ARecordIsOursUnlessAnotherProgramMadeIt) {
   write(R"({"name": "data"})");
   save(10);
   EXPECT_TRUE(fs::exists(folder + ".set_aside/meta.json"));
+  // One that is no whole JSON may be ours, damaged, for a reader; no save removes it.
+  write("lang: en");
+  save(10);
+  EXPECT_TRUE(fs::exists(folder + ".set_aside.2/meta.json"));
+  fs::create_directories(root_ + "/iter_0000005");
+  std::ofstream(root_ + "/iter_0000005/meta.json") << "lang: en";
+  save(20, 1);
+  EXPECT_TRUE(fs::exists(root_ + "/iter_0000005/meta.json"));
+  EXPECT_FALSE(fs::exists(folder));
+}
+
+TEST_F(CheckpointTest, DotsAfterALinkAreThoseOfTheFileSystem) {
+  fs::create_directories(root_ + "/data/runs");
+  fs::create_directories(root_ + "/proj");
+  fs::create_directory_symlink("../data/runs", root_ + "/proj/runs");
+  const std::string data = fs::canonical(root_ + "/data"), dots = root_ + "/proj/runs/..";
+  EXPECT_EQ(tokenizer_folder(dots + "/s/iter_0000010"), data + "/s/tokenizer");
+  EXPECT_EQ(plain_path(dots), data);
+  EXPECT_EQ(plain_path(dots + "/./s/"), data + "/s");
+  EXPECT_EQ(plain_path(root_ + "/proj/runs/."), root_ + "/proj/runs");
+  EXPECT_EQ(plain_path(root_ + "/nowhere/../s"), fs::canonical(root_) / "s");
+  EXPECT_TRUE(lies_in(dots + "/s", root_ + "/data"));
+  EXPECT_FALSE(lies_in(dots + "/s", root_ + "/proj"));
 }
 
 TEST_F(CheckpointTest, AnEntryIsInTheFolderOfItsNameAndOfItsLink) {
