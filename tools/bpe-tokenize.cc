@@ -269,8 +269,9 @@ tokenize::DatasetNames names_of(const Options& options) {
 std::string quarantine_of(const Options& options) {
   if (options.policy.on_error != "quarantine") return {};
   if (!options.policy.quarantine.empty()) return options.policy.quarantine;
-  // Not the hidden `.quarantine`.
-  return options.output_prefix + (options.output_prefix.ends_with('/') ? "" : ".") + "quarantine";
+  // In a folder neither the hidden `.quarantine` nor a name that may be another file's.
+  const bool folder = options.output_prefix.ends_with('/');
+  return options.output_prefix + (folder ? names_of(options).endings.front() : "") + ".quarantine";
 }
 
 /// Refuses outputs that are read, as documents or as the tokenizer, and a quarantine that is the

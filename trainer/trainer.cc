@@ -113,12 +113,25 @@ void print_config(const TrainConfig& config, const cli::Invocation& call, LogFil
   out.flush();
 }
 
+// Whether somebody else wrote a configuration, or a comment into it: save_config(), of this release
+// or another one, begins with the same group and writes none.
+bool is_edited_config(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;
+  const std::string text = indexed::read_file(path), own = effective_config(TrainConfig{});
+  return !text.empty() && (!text.starts_with(own.substr(0, own.find('\n') + 1)) ||
+                           text.find("\n#") != std::string::npos);
+}
+
 // Once the folder is known to be ours alone. A run that goes on has one there, and needs no other
 // on a full disk.
 void save_config(const TrainConfig& config, bool goes_on, cli::Console& console) {
   if (config.save.empty() || config.skip_train) return;
   const std::string path = config.save + "/config.toml";
   try {
+    if (is_edited_config(path))
+      return console.note(concat(path,
+                                 ": is not as a run writes it: it stays, and this run's is "
+                                 "not written"));
     indexed::OutputFile out(path, indexed::Existing::replace);
     out.write(effective_config(config));
     out.commit();
@@ -202,14 +215,6 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
     throw UsageError("--allow-fewer-devices: with several hosts every device is needed");
 }
 
-// Whether a text is a configuration as save_config() writes it, of this release or another one: it
-// begins with the same group, and nobody has written a comment into it.
-bool is_saved_config(const std::string& text) {
-  const std::string own = effective_config(TrainConfig{});
-  return text.starts_with(own.substr(0, own.find('\n') + 1)) &&
-         text.find("\n#") == std::string::npos;
-}
-
 // What is saved below a checkpoint would never be found: every reader takes such a folder for that
 // one.
 void check_save(const TrainConfig& config) {
@@ -217,17 +222,6 @@ void check_save(const TrainConfig& config) {
   if (is_checkpoint(config.save))
     throw UsageError(concat("--save ", config.save,
                             ": is a checkpoint itself: name the folder that holds it, or another"));
-  const std::string path = config.save + "/config.toml";
-  std::string text;
-  try {
-    if (std::filesystem::exists(path)) text = indexed::read_file(path);
-  } catch (const std::exception&) {  // save_config() reports it
-  }
-  if (!text.empty() && !is_saved_config(text))
-    throw UsageError(concat("--save ", config.save,
-                            ": a run writes its config.toml there, and the "
-                            "one that is there is no run's: give it another name, or name another "
-                            "folder"));
 }
 
 // Everything that can be refused before memory is taken and others are met.

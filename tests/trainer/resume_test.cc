@@ -249,19 +249,63 @@ TEST_F(ResumeTest, ACheckpointsOwnFolderIsNoPlaceToSave) {
             "that holds it, or another\n");
 }
 
-// A run writes its configuration beside its checkpoints, but not over one that somebody wrote.
+// A run writes its configuration beside its checkpoints, but not over one that somebody wrote, or
+// has edited: the same command continues there.
 TEST_F(ResumeTest, AConfigurationThatNoRunWroteStays) {
+  const std::string note =
+      "trainer: s/config.toml: is not as a run writes it: it stays, and this "
+      "run's is not written\n";
   std::filesystem::create_directories(folder_ + "/s");
+  const Words words = {"--save", "s", "--load", "s", "--exit-interval", "1"};
   for (const char* text : {"seed = 7\n", "# mine\nseed = 7\n", "[Model]\n# mine\nseed = 7\n"}) {
     std::ofstream(folder_ + "/s/config.toml") << text;
-    const Ended ended = run({"--config", "s/config.toml", "--save", "s"});
-    EXPECT_EQ(ended.status, 2) << text;
-    EXPECT_THAT(ended.err, HasSubstr("trainer: --save s: a run writes its config.toml there"))
-        << text;
+    Words named = words;
+    named.insert(named.end(), {"--config", "s/config.toml"});
+    const Ended ended = run(named);
+    EXPECT_EQ(ended.status, 75) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(note));
     EXPECT_EQ(read("s/config.toml"), text);
   }
-  ASSERT_EQ(run({"--save", "t", "--load", "t", "--exit-interval", "4"}).status, 75);
-  EXPECT_EQ(run({"--config", "t/config.toml", "--exit-interval", "99"}).status, 0) << read("err");
+  std::filesystem::remove(folder_ + "/s/config.toml");
+  EXPECT_THAT(run(words).err, testing::Not(HasSubstr("config.toml")));
+  const std::string own = read("s/config.toml");
+  std::string crlf, commented = own;
+  for (const char c : own) crlf += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  commented.replace(commented.find("\nlog-interval"), 1, "\n# ");
+  for (const std::string& text : {crlf, commented, own + "# mine\n", "# mine\n" + own}) {
+    std::ofstream(folder_ + "/s/config.toml") << text;
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.status, 75) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(note)) << text;
+    EXPECT_TRUE(read("s/config.toml") == text);
+    const Ended dry = run({"--config", "s/config.toml", "--dry-run"});
+    EXPECT_EQ(dry.status, 0) << dry.err;
+    EXPECT_THAT(dry.err, testing::Not(HasSubstr("config.toml")));
+  }
+}
+
+// An iter_* folder is one step, and what is offered instead of a damaged one names its root.
+TEST_F(ResumeTest, ACheckpointsOwnFolderIsOneStep) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const Ended other = run({"--load", "s/iter_0000012", "--ckpt-step", "6"});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("trainer: s/iter_0000012: is the checkpoint of step 12, not of "
+                                   "step 6: name the folder that holds it\n"));
+  EXPECT_EQ(run({"--load", "s/iter_0000006", "--ckpt-step", "6"}).status, 0) << read("err");
+  const std::string model = folder_ + "/s/iter_0000012/rank_00000_model.safetensors";
+  std::fstream file(model, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(model)) - 100);
+  file.put('\x55');
+  file.close();
+  const char* folder = "s/iter_0000012/";
+  const auto offers = [&](const std::string& offer) {
+    EXPECT_THAT(run({"--load", folder}).err, HasSubstr(": go on from it with " + offer + "\n"));
+    EXPECT_THAT(run({"--load", "s"}).err, HasSubstr(": go on from it with --ckpt-step 6\n"));
+  };
+  offers("--load s --ckpt-step 6");
+  folder = "./s/iter_0000012";
+  std::filesystem::resize_file(model, 100);
+  offers("--load s --ckpt-step 6");
 }
 
 // Another program's meta.json makes no checkpoint of a folder. One that may be a damaged record

@@ -333,6 +333,17 @@ class Session {
   std::vector<std::string> arguments_;
 };
 
+// The part of `path` that is a link to what is not there; empty if there is none.
+std::string dangling_link(const std::filesystem::path& path) {
+  std::filesystem::path at;
+  std::error_code none;
+  for (const std::filesystem::path& part : path) {
+    at /= part;
+    if (std::filesystem::is_symlink(at, none) && !std::filesystem::exists(at, none)) return at;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view version() { return GRISTMILL_VERSION; }
@@ -342,6 +353,10 @@ std::string describe(const std::exception& error) {
   std::string text = error.what();
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     text = concat(file->path1().string(), ": ", file->code().message());
+    // A folder cannot be made there, although nothing seems to be there.
+    if (file->code() == std::errc::file_exists)
+      if (const std::string link = dangling_link(file->path1()); !link.empty())
+        text = concat(link, ": is a link that leads nowhere");
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
     const std::string reason = system->code().message();

@@ -301,8 +301,24 @@ std::string tracker_state(const std::string& root) {
                  about.st_mtim.tv_nsec);
 }
 
+// One whose record cannot be read is refused by whoever opens it.
+static void refuse_other_step(const std::string& folder, int64_t step) {
+  int64_t own = step;
+  try {
+    const std::string path = folder + "/meta.json";
+    own = parse_meta(read_text(path), path).state.iteration;
+  } catch (const std::exception&) {
+  }
+  if (own != step)
+    throw FormatError(message(folder, ": is the checkpoint of step ", own, ", not of step ", step,
+                              ": name the folder that holds it"));
+}
+
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step) {
-  if (is_checkpoint(root)) return root;
+  if (is_checkpoint(root)) {
+    if (step) refuse_other_step(root, *step);
+    return root;
+  }
   const std::optional<int64_t> tracked = step ? step : tracked_iteration(root);
   const std::vector<int64_t> stored = stored_iterations(root);
   if (!tracked) {
@@ -318,7 +334,7 @@ std::optional<std::string> find_checkpoint(const std::string& root, std::optiona
   return folder;
 }
 
-std::string offer_previous(const std::string& root, int64_t iteration) {
+std::string offer_previous(const std::string& root, int64_t iteration, const std::string& load) {
   std::vector<int64_t> stored;
   try {
     stored = stored_iterations(root);
@@ -330,7 +346,8 @@ std::string offer_previous(const std::string& root, int64_t iteration) {
     try {
       Checkpoint::open(iteration_folder(root, stored[i - 1])).verify();
       return message("the previous whole checkpoint is of step ", stored[i - 1],
-                     ": go on from it with --ckpt-step ", stored[i - 1]);
+                     ": go on from it with ", load.empty() ? "" : message("--load ", load, " "),
+                     "--ckpt-step ", stored[i - 1]);
     } catch (const std::exception&) {
       continue;
     }

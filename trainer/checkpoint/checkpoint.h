@@ -232,11 +232,14 @@ std::string tracker_state(const std::string& root);
 /// The checkpoint that `--load root` means: `step` if given, else the tracker's, else, without a
 /// tracker, the newest stored one; nothing if there is none. A root that is itself a checkpoint
 /// means itself. Errors: indexed::FormatError for a tracker without a number, or one that names a
-/// missing folder, with the newest stored iteration in the message.
+/// missing folder, with the newest stored iteration in the message; for a root that is a checkpoint
+/// of another step.
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step);
 
 /// Text for a message about a damaged checkpoint: names the newest undamaged one below `iteration`,
-/// and how to continue from it, or says that there is none.
-std::string offer_previous(const std::string& root, int64_t iteration);
+/// and how to continue from it, or says that there is none. `load`: the root as a word of a command
+/// line, where the command's --load does not name it already.
+std::string offer_previous(const std::string& root, int64_t iteration,
+                           const std::string& load = "");
 
 }  // namespace trainer

@@ -28,22 +28,40 @@ int64_t BatchSchedule::global_batch_size(int64_t consumed_samples) const noexcep
   return std::min(full_, start_ + steps * increment_);
 }
 
+// How many steps from `consumed` on, which lies in the ramp, have the size of the first: those that
+// begin in the ramp, up to the next increment. The size never falls, so that they are searched by
+// doubling and halving; a ramp may have more steps than can be counted one by one.
+int64_t BatchSchedule::equal_steps(int64_t consumed) const noexcept {
+  const int64_t size = global_batch_size(consumed);
+  const int64_t last = (ramp_samples_ - consumed) / size;  // the last that begins in the ramp.
+  int64_t equal = 0, stride = 1;
+  const auto reaches = [&] {
+    return stride <= last - equal && global_batch_size(consumed + (equal + stride) * size) == size;
+  };
+  for (; reaches() && stride <= last / 2; stride *= 2) equal += stride;
+  for (; stride > 0; stride /= 2)
+    if (reaches()) equal += stride;
+  return equal + 1;
+}
+
 int64_t BatchSchedule::steps_for(int64_t train_samples) const noexcept {
   int64_t steps = 0, consumed = 0;
-  if (increment_ != 0) {
-    while (consumed <= ramp_samples_ && consumed + global_batch_size(consumed) <= train_samples) {
-      consumed += global_batch_size(consumed);
-      ++steps;
-    }
-    if (consumed <= ramp_samples_) return steps;
+  while (increment_ != 0 && consumed <= ramp_samples_) {
+    const int64_t size = global_batch_size(consumed);
+    const int64_t equal = std::min(equal_steps(consumed), (train_samples - consumed) / size);
+    if (equal == 0) return steps;
+    consumed += equal * size;
+    steps += equal;
   }
   return steps + (train_samples - consumed) / full_;
 }
 
 int64_t BatchSchedule::samples_after(int64_t steps) const noexcept {
   int64_t consumed = 0;
-  for (; steps > 0 && increment_ != 0 && consumed <= ramp_samples_; --steps) {
-    consumed += global_batch_size(consumed);
+  while (steps > 0 && increment_ != 0 && consumed <= ramp_samples_) {
+    const int64_t equal = std::min(equal_steps(consumed), steps);
+    consumed += equal * global_batch_size(consumed);
+    steps -= equal;
   }
   return consumed + steps * full_;
 }

@@ -62,8 +62,9 @@ void Derivation::ramp() {
                             " in whole increments"));
   }
   const int64_t unit = config.micro_batch_size * d.data_parallel_size;
-  for (int64_t size = d.rampup_start; size < d.global_batch_size; size += d.rampup_increment) {
-    if (size % unit == 0) continue;
+  // If the first two are multiples, all are.
+  for (const int64_t size : {d.rampup_start, d.rampup_start + std::min(rise, d.rampup_increment)}) {
+    if (size == d.global_batch_size || size % unit == 0) continue;
     throw UsageError(concat("--rampup-batch-size passes through ", size,
                             ", no multiple of --micro-batch-size ", config.micro_batch_size,
                             " times data-parallel size ", d.data_parallel_size));

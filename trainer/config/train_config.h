@@ -212,6 +212,8 @@ class BatchSchedule {
   int64_t samples_after(int64_t steps) const noexcept;
 
  private:
+  int64_t equal_steps(int64_t consumed_samples) const noexcept;
+
   int64_t samples_per_microbatch_;  ///< micro-batch size times data-parallel size.
   int64_t full_, start_, increment_, ramp_samples_;
 };

@@ -96,6 +96,13 @@ bool read_own(const Reader& env, Launch& launch) {
   return true;
 }
 
+/// Whether srun started this process: a batch script and an interactive shell are no tasks of it.
+bool is_step(const Reader& env) {
+  const std::string step = env.text("SLURM_STEP_ID");
+  return env.has("SLURM_PROCID") && !step.empty() && step != "4294967291" && step != "4294967292" &&
+         step != "batch";
+}
+
 bool read_torchrun(const Reader& env, Launch& launch) {
   if (!env.has("TORCHELASTIC_RUN_ID") || !env.has("RANK")) return false;
   launch.launcher = "torchrun";
@@ -114,6 +121,11 @@ bool read_torchrun(const Reader& env, Launch& launch) {
   // Without --rdzv-id torchrun says "none". An id may be any bytes, but is written into text.
   const std::string id = env.text("TORCHELASTIC_RUN_ID");
   if (id != "none") launch.run = to_hex(id);
+  // Many jobs of SLURM may give the same one, such as a tutorial's. Hosts that are no tasks of a
+  // step may not all know the job.
+  const bool all_know_job = launch.nodes == 1 || is_step(env);
+  if (!launch.run.empty() && env.has("SLURM_JOB_ID") && all_know_job)
+    launch.run += "-slurm-" + to_hex(env.text("SLURM_JOB_ID"));
   launch.requeued = env.number("SLURM_RESTART_COUNT").value_or(0) > 0;
   const int tasks = env.number("SLURM_STEP_NUM_TASKS").value_or(1);
   const int hosts = env.number("SLURM_STEP_NUM_NODES").value_or(tasks);
@@ -126,11 +138,8 @@ bool read_torchrun(const Reader& env, Launch& launch) {
 }
 
 bool read_slurm(const Reader& env, Launch& launch, int devices) {
-  const std::string step = env.text("SLURM_STEP_ID");
-  const bool is_step = env.has("SLURM_PROCID") && !step.empty() && step != "4294967291" &&
-                       step != "4294967292" && step != "batch";
   const int asked = env.number("SLURM_NTASKS").value_or(1);
-  if (!is_step) {
+  if (!is_step(env)) {
     if (env.has("SLURM_JOB_ID") && asked > 1)
       launch.remarks.push_back("SLURM's allocation has " + std::to_string(asked) +
                                " tasks, but this process was not started by srun: say "
@@ -146,8 +155,8 @@ bool read_slurm(const Reader& env, Launch& launch, int devices) {
   launch.local_rank = env.number("SLURM_LOCALID").value_or(0);
   // "8(x2),4" or "8": of this node; tasks are as even as SLURM makes them.
   launch.local_size = std::max(launch.local_rank + 1, launch.world_size / launch.nodes);
-  launch.job =
-      "slurm " + env.text("SLURM_JOB_ID") + "." + step + " " + env.text("SLURM_RESTART_COUNT");
+  launch.job = "slurm " + env.text("SLURM_JOB_ID") + "." + env.text("SLURM_STEP_ID") + " " +
+               env.text("SLURM_RESTART_COUNT");
   launch.one_per_host = launch.world_size == launch.nodes;
   launch.per_node = launch.one_per_host && devices > 1;
   const std::string nodes =

@@ -126,6 +126,8 @@ void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
   // With --no-save-optim a checkpoint that has an optimizer is none of the run's own: the first
   // start may have left that optimizer out.
   if (saved->optimizer && !config.no_save_optim) config.no_load_optim = false;
+  // Its own has none, so that it goes on from the weights; find_start says so.
+  if (!saved->optimizer && config.no_save_optim) config.no_load_optim = true;
 }
 
 }  // namespace trainer

@@ -37,7 +37,8 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
 int64_t checkpoints_of_others(const std::string& root, const std::string& run);
 
 /// Makes `config` that of a later start: it loads what the run has saved, with all of it, because
-/// what the command leaves out or replaces is meant for the first start. A later start is one that
+/// what the command leaves out or replaces is meant for the first start; without its optimizer only
+/// where --no-save-optim has left that out. A later start is one that
 /// the launcher counts, or the first one of a job that was requeued, if its launcher says which run
 /// it is; without --load, any other first start begins anew, as in Megatron. If the run has saved
 /// nothing yet, all stays as it was: such a start begins as the first one did. Where the newest

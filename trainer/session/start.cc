@@ -36,22 +36,17 @@ bool same_value(const std::string& a, const std::string& b) {
          ends[1].ec == std::errc() && ends[1].ptr == b.data() + b.size() && x == y;
 }
 
-// Rethrows a damaged checkpoint's error, naming the previous undamaged one.
-[[noreturn]] void rethrow_with_offer(const std::string& path, const std::string& reason) {
-  const std::filesystem::path folder = plain_path(path);
-  const std::string name = folder.filename(), root = folder.parent_path();
-  const std::string digits = name.substr(name.find_last_of('_') + 1);
-  const bool numbered =
-      !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
-  const int64_t iteration = numbered ? std::stoll(digits) : 0;
-  throw indexed::FormatError(concat(reason, "; ", offer_previous(root, iteration)));
-}
-
-Checkpoint open_checkpoint(const std::string& path) {
+Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config) {
   try {
     return Checkpoint::open(path);
   } catch (const std::exception& error) {
-    rethrow_with_offer(path, cli::describe(error));
+    const std::string name = plain_path(path).filename();
+    const std::string digits = name.substr(name.find_last_of('_') + 1);
+    const bool numbered =
+        !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
+    const int64_t iteration = numbered ? std::stoll(digits) : 0;
+    throw indexed::FormatError(
+        concat(cli::describe(error), "; ", offer_before(config, path, iteration)));
   }
 }
 
@@ -111,6 +106,17 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
 
 }  // namespace
 
+std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration) {
+  const std::filesystem::path whole = plain_path(path);
+  if (!same_folder(path, config.load)) return offer_previous(whole.parent_path(), iteration);
+  const std::filesystem::path given = (std::filesystem::path(path) / "").lexically_normal();
+  std::string root = given.parent_path().parent_path();
+  if (root.empty()) root = ".";
+  if (given.parent_path().filename() != whole.filename())
+    root = whole.parent_path();  // "." or ".."
+  return offer_previous(whole.parent_path(), iteration, cli::shell_word(root));
+}
+
 void note_order(const TrainConfig& config, const CheckpointMeta& meta, const std::string& digest,
                 cli::Console& console) {
   if (!meta.last_samples.empty() && digest == meta.last_samples) return;
@@ -142,7 +148,7 @@ void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console&
   if (!path && !config.pretrained_checkpoint.empty())
     path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
   if (!path) return;
-  const CheckpointMeta meta = in_memory ? in_memory->meta() : open_checkpoint(*path).meta();
+  const CheckpointMeta meta = in_memory ? in_memory->meta() : open_checkpoint(*path, config).meta();
   if (const Record::const_iterator family = meta.model.find("family");
       family != meta.model.end() && config.model_family.empty()) {
     ModelSpec said = spec;
@@ -187,7 +193,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
       throw std::runtime_error(concat(config.pretrained_checkpoint, ": no checkpoint there"));
   }
   if (!path) return start;
-  start.checkpoint.emplace(open_checkpoint(*path));
+  start.checkpoint.emplace(open_checkpoint(*path, config));
   const CheckpointMeta& meta = start.checkpoint->meta();
   check_model(meta, spec, *path);
   start.optimizer = !start.weights_only && !config.no_load_optim && meta.has_optimizer;

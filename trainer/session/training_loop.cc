@@ -170,9 +170,9 @@ void TrainingLoop::begin(Start start) {
     load_tensors(engine, checkpoint, start.optimizer);
     indexed::check_mapped_files();  // a cut after a block's checksum was verified shows here
   } catch (const indexed::FormatError& error) {
-    const std::string root = plain_path(checkpoint.path()).parent_path();
     throw indexed::FormatError(
-        concat(error.what(), "; ", offer_previous(root, checkpoint.meta().state.iteration)));
+        concat(error.what(), "; ",
+               offer_before(parts_.config, checkpoint.path(), checkpoint.meta().state.iteration)));
   }
   state_ = start.weights_only ? RunState{} : checkpoint.meta().state;
   if (start.weights_only || parts_.config.no_load_rng) state_.seed = parts_.config.seed;

@@ -42,6 +42,10 @@ struct Start {
 void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
                        const Checkpoint* in_memory);
 
+/// offer_previous for the damaged checkpoint `path` that the command loads: names the folder of
+/// checkpoints where --load names `path` itself.
+std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration);
+
 /// Says that samples will come in another order than when `meta` was written, if `digest`, the
 /// loader's at its step, differs from the one that it records, and which flags have changed.
 void note_order(const TrainConfig& config, const CheckpointMeta& meta, const std::string& digest,

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 #include <thread>
 
@@ -327,6 +328,27 @@ TEST(RunFault, WaitsUntilFilesHaveTheirNames) {
   };
   EXPECT_EXIT(child(), testing::ExitedWithCode(1),
               "^sample-tool: data.bin: byte 7: cut short\nunlinked\n$");
+}
+
+TEST(Describe, ALinkThatLeadsNowhereIsSaid) {
+  const std::string folder = std::filesystem::temp_directory_path() / "describe.XXXXXX";
+  std::string name = folder;
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const auto refusal = [](const std::string& path) -> std::string {
+    try {
+      std::filesystem::create_directories(path);
+      return "";
+    } catch (const std::exception& error) {
+      return describe(error);
+    }
+  };
+  const std::string link = name + "/link";
+  std::filesystem::create_symlink("nowhere", link);
+  EXPECT_EQ(refusal(link), link + ": is a link that leads nowhere");
+  EXPECT_EQ(refusal(link + "/below/it"), link + ": is a link that leads nowhere");
+  std::filesystem::create_directory(name + "/nowhere");
+  EXPECT_EQ(refusal(link + "/below"), "");
+  std::filesystem::remove_all(name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fatal, RunSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGPIPE));

@@ -214,6 +214,9 @@ TEST_F(CheckpointTest, DamageIsNamedAndThePreviousOffered) {
   }
   EXPECT_EQ(offer_previous(root_, 20),
             "the previous whole checkpoint is of step 10: go on from it with --ckpt-step 10");
+  EXPECT_EQ(offer_previous(root_, 20, "'./the root'"),
+            "the previous whole checkpoint is of step 10: go on from it with --load './the root' "
+            "--ckpt-step 10");
   flip(iteration_folder(root_, 10) + "/rank_00000_model.safetensors", size - 3);
   EXPECT_EQ(offer_previous(root_, 20), "there is no whole checkpoint before it");
   fs::resize_file(shard, fs::file_size(shard) - 1);
@@ -265,6 +268,8 @@ TEST_F(CheckpointTest, KeepsTheLastAndReplacesTheSame) {
   EXPECT_EQ(*find_checkpoint(root_, 40), iteration_folder(root_, 40));
   EXPECT_EQ(*find_checkpoint(iteration_folder(root_, 40), std::nullopt),
             iteration_folder(root_, 40));
+  EXPECT_EQ(*find_checkpoint(iteration_folder(root_, 40), 40), iteration_folder(root_, 40));
+  EXPECT_THROW(find_checkpoint(iteration_folder(root_, 40), 30), indexed::FormatError);
 }
 
 // A run that does not continue what it finds in its folder removes nothing of it.

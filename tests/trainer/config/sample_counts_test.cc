@@ -46,5 +46,62 @@ TEST(Derive, RefusesMoreSamplesThanCanBeCounted) {
             "than 9223372036854775807");
 }
 
+/// The definition of steps_for and samples_after: step by step.
+int64_t stepped(const BatchSchedule& schedule, int64_t samples, int64_t steps, bool count) {
+  int64_t taken = 0, consumed = 0;
+  while (taken < steps && schedule.global_batch_size(consumed) <= samples - consumed) {
+    consumed += schedule.global_batch_size(consumed);
+    ++taken;
+  }
+  return count ? taken : consumed;
+}
+
+BatchSchedule ramp(int64_t full, int64_t start, int64_t increment, int64_t samples) {
+  TrainConfig config;
+  config.micro_batch_size = config.derived.data_parallel_size = 1;
+  config.derived.global_batch_size = full;
+  config.derived.rampup_start = start;
+  config.derived.rampup_increment = increment;
+  config.derived.rampup_samples = samples;
+  return BatchSchedule(config);
+}
+
+TEST(BatchSchedule, CountsAsStepByStep) {
+  for (const int64_t start : {1, 2, 5}) {
+    for (const int64_t increment : {1, 3, 7}) {
+      for (const int64_t increments : {0, 1, 2, 5}) {
+        for (const int64_t samples : {0, 1, 2, 7, 59, 60, 61, 100, 333, 1000}) {
+          const BatchSchedule schedule =
+              ramp(start + increments * increment, start, increment, samples);
+          for (int64_t n = 0; n < 1500; n += 1 + n / 20) {
+            EXPECT_EQ(schedule.steps_for(n), stepped(schedule, n, kMost, true)) << n;
+            EXPECT_EQ(schedule.samples_after(n), stepped(schedule, kMost, n, false)) << n;
+          }
+        }
+      }
+    }
+  }
+}
+
+// In steps of one size at a time: one by one they would take hours.
+TEST(BatchSchedule, CountsALongRamp) {
+  const int64_t ten_17 = 100'000'000'000'000'000;
+  const BatchSchedule longest = ramp(4, 1, 1, ten_17);
+  EXPECT_EQ(longest.samples_after(300'000'000'000), 300'000'000'000);
+  EXPECT_EQ(longest.steps_for(300'000'000'000), 300'000'000'000);
+  const BatchSchedule two = ramp(2, 1, 1, 1'000'000'000'000);
+  EXPECT_EQ(two.samples_after(100'000'000'000), 100'000'000'000);
+  EXPECT_EQ(two.samples_after(1'000'000'000'010), 1'000'000'000'000 + 2 * 10);
+  EXPECT_EQ(two.steps_for(1'000'000'000'021), 1'000'000'000'010);
+  EXPECT_GT(ramp(2, 1, 1, kMost).steps_for(kMost), kMost - 2000) << "a double decides the last";
+  TrainConfig config = small_config();
+  config.micro_batch_size = 1;
+  config.rampup_batch_size = {"1", "1", "100000000000000000"};
+  config.global_batch_size = 1'000'000'000'000;
+  config.train_iters = 1000;
+  config.eval_iters = 0;
+  EXPECT_EQ(error_of(config), "");
+}
+
 }  // namespace
 }  // namespace trainer

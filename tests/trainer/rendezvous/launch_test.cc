@@ -63,6 +63,15 @@ TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
   Variables named = kTorchrun;
   named["TORCHELASTIC_RUN_ID"] = "job 7";
   EXPECT_EQ(detect(named).run, "6a6f622037") << "its bytes";
+  // Many jobs may have the same id. Hosts that were reached in another way may not know the job.
+  named["SLURM_JOB_ID"] = "81";
+  EXPECT_EQ(detect(named).run, "6a6f622037");
+  named["SLURM_PROCID"] = named["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(detect(named).run, "6a6f622037-slurm-3831");
+  named["SLURM_STEP_ID"] = "4294967291";
+  EXPECT_EQ(detect(named).run, "6a6f622037") << "a batch script is no step";
+  named["WORLD_SIZE"] = "4", named["RANK"] = "1";
+  EXPECT_EQ(detect(named).run, "6a6f622037-slurm-3831") << "one host";
   Launch host = detect({}, 4);
   host.run = "abc";
   host.tracker = "7 2 1.5";

@@ -340,6 +340,23 @@ TEST_F(MemoryStartTest, ARequeuedJobGoesOnFromItsOwn) {
   EXPECT_EQ(said, "");
 }
 
+// What --no-save-optim leaves out cannot be loaded: a later start goes on without it.
+TEST_F(MemoryStartTest, WhatHasNoOptimizerIsLoadedWithoutOne) {
+  config_.in_memory_checkpoint.reset();
+  config_.load = "elsewhere";
+  config_.finetune = config_.no_save_optim = true;
+  save_on_disk(6, false);
+  for (const bool requeued : {false, true}) {
+    std::string said;
+    const TrainConfig config = later(
+        config_,
+        {.launcher = "torchrun", .run = "ours", .restarts = !requeued, .requeued = requeued}, said);
+    EXPECT_EQ(config.load, config_.save);
+    EXPECT_FALSE(config.finetune);
+    EXPECT_TRUE(config.no_load_optim);
+  }
+}
+
 // The moments of the checkpoint that a run begins from stay left out until it has saved its own,
 // which is never where --no-save-optim leaves them out, too.
 TEST_F(MemoryStartTest, MomentsThatTheFirstStartLeftOutStayLeftOut) {
