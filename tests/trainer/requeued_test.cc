@@ -17,8 +17,8 @@ using Variables = std::map<std::string, std::string>;
 
 class RequeuedTest : public ProgramTest {};
 
-// A requeued job under torchrun goes on from the weights that --no-save-optim has saved, as it would
-// after a restart of its ranks.
+// A requeued job under torchrun goes on from the weights that --no-save-optim has saved, as it
+// would after a restart of its ranks.
 TEST_F(RequeuedTest, ARequeuedJobWithoutAnOptimizerGoesOn) {
   ASSERT_EQ(run({"--save", "base"}).status, 0);
   const Words words = {

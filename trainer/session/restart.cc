@@ -126,8 +126,9 @@ void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
   // With --no-save-optim a checkpoint that has an optimizer is none of the run's own: the first
   // start may have left that optimizer out.
   if (saved->optimizer && !config.no_save_optim) config.no_load_optim = false;
-  // Its own has none, so that it goes on from the weights; find_start says so.
-  if (!saved->optimizer && config.no_save_optim) config.no_load_optim = true;
+  // Its own has none, so that it goes on from the weights; find_start says so. Memory has it.
+  if (!saved->optimizer && config.no_save_optim && !config.in_memory_checkpoint)
+    config.no_load_optim = true;
 }
 
 }  // namespace trainer
