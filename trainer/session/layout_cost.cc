@@ -94,14 +94,12 @@ int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage) {
 
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   int64_t most = 0;
-  if (exact) {
-    for (int stage = 0; stage < run.topology.pipeline_size; ++stage)
-      most = std::max(most, bytes_of_stage(run, card, stage));
-    return most;
-  }
   // Of stages that compute the same, the first keeps the most micro-batches.
-  for (const std::vector<int>& alike : stages_alike(run))
-    most = std::max(most, plan_largest_step({run.spec, run.options, stage_of(run, alike.front())}));
+  for (const std::vector<int>& alike : stages_alike(run)) {
+    const Setup setup{run.spec, run.options, stage_of(run, alike.front())};
+    most =
+        std::max(most, exact ? plan_engine(setup, nullptr).total_bytes : plan_largest_step(setup));
+  }
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
