@@ -92,7 +92,8 @@ cli::Table<PlanOptions> flags() {
          .field = cli::text(&O::calibrate)},
         {.name = "seconds",
          .value = "SECONDS",
-         .help = "How long --calibrate measures, not counting the choice of algorithms.",
+         .help = "How long --calibrate measures operations, not counting the choice of algorithms, "
+                 "collectives and the power limit.",
          .field = cli::real(&O::seconds, 1, 3600)}}}};
   for (const cli::Group<TrainConfig>& group : flag_table())
     table.push_back(cli::lift(group, &O::train));

@@ -194,13 +194,14 @@ TEST_F(PlanProgramTest, EverythingThatIsMissingIsInOneLine) {
             "--global-batch-size) are missing\n");
 }
 
+// A model but for its layers, and a card.
+const Words kSmall = {"--hidden-size", "512", "--num-attention-heads", "8",
+                      "--seq-length",  "512", "--vocab-size",          "50257",
+                      "--gpu",         "h200"};
+
 TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
   const auto error = [&](const Words& more, const std::map<std::string, std::string>& env = {}) {
-    const Ended ended =
-        plan(Words{"--num-layers", "4", "--hidden-size", "512", "--num-attention-heads", "8",
-                   "--seq-length", "512", "--vocab-size", "50257", "--gpu", "h200"} +
-                 more,
-             env);
+    const Ended ended = plan(Words{"--num-layers", "4"} + kSmall + more, env);
     EXPECT_EQ(ended.status, 2) << ended.out;
     return ended.err;
   };
@@ -239,26 +240,10 @@ TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
 }
 
 TEST_F(PlanProgramTest, LayersOfAVirtualStageAreChunks) {
-  const Ended ended = plan({"--num-layers",
-                            "12",
-                            "--hidden-size",
-                            "512",
-                            "--num-attention-heads",
-                            "8",
-                            "--seq-length",
-                            "512",
-                            "--vocab-size",
-                            "1000",
-                            "--gpu",
-                            "h200",
-                            "--world-size",
-                            "2",
-                            "--pipeline-model-parallel-size",
-                            "2",
-                            "--num-layers-per-virtual-pipeline-stage",
-                            "2",
-                            "--max-global-batch-size",
-                            "32"});
+  const Ended ended =
+      plan(Words{"--num-layers", "12"} + kSmall +
+           Words{"--world-size", "2", "--pipeline-model-parallel-size", "2",
+                 "--num-layers-per-virtual-pipeline-stage", "2", "--max-global-batch-size", "32"});
   EXPECT_THAT(ended.out, HasSubstr("pipeline 2 (interleaved, 3 chunks)")) << ended.err;
 }
 

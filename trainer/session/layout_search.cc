@@ -68,7 +68,7 @@ class Search {
         fixed_(fixed_of(task)),
         full_clock_(without_limit(task.card)),
         room_(room_of(task.card)),
-        wanted_(static_cast<size_t>(task.top) + 3) {}
+        wanted_(static_cast<size_t>(task.top)) {}
 
   SearchResult run(bool all);
 
@@ -132,7 +132,7 @@ class Search {
   const Fixed fixed_;
   const Card full_clock_;  ///< The card without a power limit.
   const int64_t room_;
-  const size_t wanted_;  ///< Some more than requested, so that a layout of equal time has its turn.
+  const size_t wanted_;   ///< Layouts to return.
   bool exactly_ = false;  ///< Memory by the exact plan of every stage, from the beginning.
   std::vector<std::unique_ptr<Worker>> workers_;
   struct Units {

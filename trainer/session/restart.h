@@ -38,9 +38,9 @@ int64_t checkpoints_of_others(const std::string& root, const std::string& run);
 
 /// Makes `config` that of a later start: it loads what the run has saved, with all of it, because
 /// what the command leaves out or replaces is meant for the first start; without its optimizer only
-/// where --no-save-optim has left that out. A later start is one that
-/// the launcher counts, or the first one of a job that was requeued, if its launcher says which run
-/// it is; without --load, any other first start begins anew, as in Megatron. If the run has saved
+/// where --no-save-optim has left that out. A later start is one that the launcher counts, or the
+/// first one of a job that was requeued, if its launcher says which run it is; without --load, any
+/// other first start begins anew, as in Megatron. If the run has saved
 /// nothing yet, all stays as it was: such a start begins as the first one did. Where the newest
 /// checkpoint cannot be read and may be the run's, because the tracker has changed since the run
 /// began or another one there is its own, the start will end with the reason. No effect at a first
