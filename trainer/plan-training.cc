@@ -206,10 +206,6 @@ int plan(PlanOptions& o, cli::Invocation& call) {
       search_task(config, given, cluster, card->card, vocabulary_of(config, call.console));
   task.top = o.top;
   task.as_given = o.as_given;
-  if (!config.fp8_format.empty() && config.fp8_recipe != "delayed")
-    call.console.note(
-        concat("--fp8-recipe ", config.fp8_recipe,
-               ": its scales are not in the times; a step takes longer than planned"));
   const SearchResult result = search_layouts(task);
   const ReportContext context{
       .task = task, .words = trainer_words(config, given), .has_length = has_length};

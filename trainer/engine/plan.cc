@@ -125,8 +125,12 @@ std::vector<ops::Timeline> plan_timelines(const Setup& setup, std::span<const in
   ops::Timeline timeline;
   ops::PlanOps ops(timeline, times);
   Step step(setup, plan_groups(setup.topology, &timeline), ops);
-  // ZeRO 3 learns the order of the layers in its first step, and prefetches from then on.
-  if (setup.options.zero_stage == 3 && setup.share.size > 1) step.make_gradients(some);
+  // ZeRO 3 learns the order of the layers in its first step, and prefetches from then on; delayed
+  // scales are computed from the values themselves in the first step only.
+  const Fp8Options& fp8 = setup.options.fp8;
+  if ((setup.options.zero_stage == 3 && setup.share.size > 1) ||
+      (fp8.on() && fp8.recipe == Fp8Options::Recipe::delayed))
+    step.make_gradients(some);
   const ScheduleKind schedule = setup.options.schedule;
   const int here = setup.topology.pipeline_rank;
   RecordedActions recorded(timeline);

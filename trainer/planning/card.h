@@ -25,9 +25,20 @@ enum class ProductKind : uint8_t {
   input,               ///< Gradient of the input,
   input_slope,         ///< times the activation's derivative, with the bias gradient.
   weight,              ///< Gradient of the weight, added to fp32.
-  fp8,                 ///< Forward, or the gradient of the input, with operands in FP8;
-  fp8_weight           ///< the gradient of the weight.
+  fp8,                 ///< Forward, or the gradient of the input, with operands in FP8,
+  fp8_weight,          ///< and the gradient of the weight: operands with one scale,
+  fp8_rows,            ///< with scales of rows (rowwise),
+  fp8_rows_weight,
+  fp8_blocks,  ///< with scales of blocks (blockwise).
+  fp8_blocks_weight
 };
+
+constexpr bool in_fp8(ProductKind kind) noexcept { return kind >= ProductKind::fp8; }
+/// Whether it is the gradient of the weight, which is added in fp32.
+constexpr bool of_weight(ProductKind kind) noexcept {
+  return kind == ProductKind::weight || kind == ProductKind::fp8_weight ||
+         kind == ProductKind::fp8_rows_weight || kind == ProductKind::fp8_blocks_weight;
+}
 
 /// A product of `rows` rows and an (outputs, inputs) weight, of one kind.
 struct ProductRate {

@@ -18,10 +18,17 @@ using cli::concat;
 using ops::Transfer;
 
 constexpr std::pair<const char*, ProductKind> kProducts[] = {
-    {"forward", ProductKind::forward},      {"forward_activation", ProductKind::forward_activation},
-    {"input", ProductKind::input},          {"input_slope", ProductKind::input_slope},
-    {"weight", ProductKind::weight},        {"fp8", ProductKind::fp8},
-    {"fp8_weight", ProductKind::fp8_weight}};
+    {"forward", ProductKind::forward},
+    {"forward_activation", ProductKind::forward_activation},
+    {"input", ProductKind::input},
+    {"input_slope", ProductKind::input_slope},
+    {"weight", ProductKind::weight},
+    {"fp8", ProductKind::fp8},
+    {"fp8_weight", ProductKind::fp8_weight},
+    {"fp8_rows", ProductKind::fp8_rows},
+    {"fp8_rows_weight", ProductKind::fp8_rows_weight},
+    {"fp8_blocks", ProductKind::fp8_blocks},
+    {"fp8_blocks_weight", ProductKind::fp8_blocks_weight}};
 constexpr std::pair<const char*, Transfer> kTransfers[] = {
     {"all_reduce", Transfer::all_reduce},
     {"reduce_scatter", Transfer::reduce_scatter},
@@ -29,7 +36,7 @@ constexpr std::pair<const char*, Transfer> kTransfers[] = {
     {"broadcast", Transfer::broadcast},
     {"send", Transfer::send}};
 
-constexpr int kFormat = 2, kOldest = 1;  // 1 has no power_limit.
+constexpr int kFormat = 3, kOldest = 1;  // 1 has no power_limit, 2 no rows of FP8's scales.
 
 /// Numbers must be in (least, most]; 0 is permitted if `zero`.
 template <class Card, class Visit>
@@ -194,7 +201,7 @@ Card parse_card(std::string_view text, const std::string& path) {
   Reader r(json, path);
   const int64_t format = r.integer("gristmill_card", 1);
   if (format < kOldest || format > kFormat)
-    r.fail("gristmill_card", concat(format, ": this program reads ", kOldest, " and ", kFormat));
+    r.fail("gristmill_card", concat(format, ": this program reads ", kOldest, " to ", kFormat));
   Card c;
   c.name = r.text("name");
   c.product = r.text("product");

@@ -11,10 +11,11 @@
 namespace trainer {
 
 /// An operation's power beyond that of an idle GPU, at full clock, relative to a 16-bit product.
-/// Attention and passes: fitted to one-GPU steps of an H100, and rounded; FP8 and waiting: chosen.
+/// Attention and passes: fitted to one-GPU steps of an H100; FP8: to those of an H200; rounded.
+/// Waiting: chosen.
 /// Source: bench/planning.md.
 namespace power {
-inline constexpr double kProduct = 1, kFp8Product = 0.85;
+inline constexpr double kProduct = 1, kFp8Product = 1.1, kFp8BlockProduct = 1.35;
 inline constexpr double kAttentionForward = 0.8, kAttentionBackward = 0.5;
 inline constexpr double kPass = 0.55;
 inline constexpr double kWaiting = 0.4;  ///< For other ranks, or for a transfer.

@@ -41,7 +41,7 @@ struct Sizes {
 Sizes sizes_of(ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs) {
   const double r = static_cast<double>(rows), o = static_cast<double>(outputs),
                i = static_cast<double>(inputs);
-  if (kind == ProductKind::weight || kind == ProductKind::fp8_weight) return {o, i, r};
+  if (of_weight(kind)) return {o, i, r};
   if (kind == ProductKind::input || kind == ProductKind::input_slope) return {r, i, o};
   return {r, o, i};
 }
@@ -66,10 +66,6 @@ double apart(double a, double b) {
   return octaves * octaves;
 }
 
-bool in_fp8(ProductKind kind) {
-  return kind == ProductKind::fp8 || kind == ProductKind::fp8_weight;
-}
-
 double modelled(const Card& card, ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs) {
   const Sizes s = sizes_of(kind, rows, outputs, inputs);
   return (in_fp8(kind) ? 2 : 1) * card.peak_tflops *
@@ -79,6 +75,8 @@ double modelled(const Card& card, ProductKind kind, int64_t rows, int64_t output
 // FP8 products reach this fraction of the share of the peak that 16-bit products reach; their peak
 // is twice as high: bench/fp8.md. For cards whose FP8 was not measured.
 constexpr double kFp8Held = 0.85;
+// And with scales of rows and of blocks this fraction of what one scale reaches: bench/planning.md.
+constexpr double kRowsHeld = 0.96, kBlocksHeld = 0.78;
 
 // Ratio of measured to modelled rate near a shape; if the kind was not measured, that of the plain
 // one.
@@ -97,10 +95,16 @@ double product_ratio(const Card& card, ProductKind kind, int64_t rows, int64_t o
     return product_ratio(card, ProductKind::forward, rows, outputs, inputs);
   if (kind == ProductKind::input_slope)
     return product_ratio(card, ProductKind::input, rows, outputs, inputs);
-  if (kind == ProductKind::fp8)
-    return kFp8Held * product_ratio(card, ProductKind::forward, rows, outputs, inputs);
-  if (kind == ProductKind::fp8_weight)
-    return kFp8Held * product_ratio(card, ProductKind::weight, rows, outputs, inputs);
+  if (kind == ProductKind::fp8 || kind == ProductKind::fp8_weight) {
+    const ProductKind plain = of_weight(kind) ? ProductKind::weight : ProductKind::forward;
+    return kFp8Held * product_ratio(card, plain, rows, outputs, inputs);
+  }
+  if (in_fp8(kind)) {
+    const ProductKind one_scale = of_weight(kind) ? ProductKind::fp8_weight : ProductKind::fp8;
+    const bool blocks = kind == ProductKind::fp8_blocks || kind == ProductKind::fp8_blocks_weight;
+    return (blocks ? kBlocksHeld : kRowsHeld) *
+           product_ratio(card, one_scale, rows, outputs, inputs);
+  }
   return 1;
 }
 
@@ -145,11 +149,10 @@ double CardTimes::product(ProductKind kind, int64_t rows, int64_t outputs, int64
                          static_cast<double>(inputs);
     // No product is faster than reading its operands: bytes of activations, and of weights or
     // gradients.
-    const bool gradient = kind == ProductKind::weight || kind == ProductKind::fp8_weight;
     const double bytes =
         (in_fp8(kind) ? 1.0 : 2.0) * static_cast<double>(rows) *
             static_cast<double>(outputs + inputs) +
-        (gradient ? 8.0 : 2.0) * static_cast<double>(outputs) * static_cast<double>(inputs);
+        (of_weight(kind) ? 8.0 : 2.0) * static_cast<double>(outputs) * static_cast<double>(inputs);
     at->second =
         std::max({flops / rate, bytes / (card_.memory_tb_per_s * 1e12), card_.launch_us * 1e-6});
   }
@@ -233,11 +236,16 @@ struct TimeOf {
                          power::kProduct, a->dy.dtype);
   }
   ops::CallTime operator()(const ops::Fp8Product* a) const {
-    const bool gradient = a->y.dtype == ops::DType::f32;
-    const double seconds =
-        gradient ? times.product(ProductKind::fp8_weight, a->a.columns(), a->a.rows(), a->b.rows())
-                 : times.product(ProductKind::fp8, a->a.rows(), a->b.rows(), a->a.columns());
-    return clocked(seconds, power::kFp8Product, ops::DType::e4m3);
+    const bool of_weight = a->y.dtype == ops::DType::f32;
+    ProductKind kind = of_weight ? ProductKind::fp8_weight : ProductKind::fp8;
+    if (a->a_scaling == ops::Scaling::row)
+      kind = of_weight ? ProductKind::fp8_rows_weight : ProductKind::fp8_rows;
+    if (a->in_blocks()) kind = of_weight ? ProductKind::fp8_blocks_weight : ProductKind::fp8_blocks;
+    const double seconds = of_weight
+                               ? times.product(kind, a->a.columns(), a->a.rows(), a->b.rows())
+                               : times.product(kind, a->a.rows(), a->b.rows(), a->a.columns());
+    return clocked(seconds, a->in_blocks() ? power::kFp8BlockProduct : power::kFp8Product,
+                   ops::DType::e4m3);
   }
   template <class Attention>
   ops::CallTime attention(const Attention* a, bool backward) const {
@@ -252,6 +260,9 @@ struct TimeOf {
     const double host = 2 * ops::bytes_of({&a->main, &a->m, &a->v});
     return pass(host / (card.host_gb_per_s * 1e9) + times.pass(a->kName, a->cost().bytes - host));
   }
+  ops::CallTime operator()(const ops::QuantizeInBlocks* a) const {
+    return pass(times.pass(pass_name_of(a->scaling), a->cost().bytes));
+  }
   template <class Other>
   ops::CallTime operator()(const Other* a) const {
     return pass(times.pass(a->kName, a->cost().bytes));
@@ -259,6 +270,10 @@ struct TimeOf {
 };
 
 }  // namespace
+
+const char* pass_name_of(ops::Scaling scaling) noexcept {
+  return scaling == ops::Scaling::row ? "quantize_in_rows" : ops::QuantizeInBlocks::kName;
+}
 
 ops::CallTime CardTimes::time(const ops::AnyCall& call) {
   return std::visit(TimeOf{*this, card_, host_state_}, call);

@@ -34,6 +34,10 @@ class CardTimes final : public ops::OperationTimes {
   std::unordered_map<std::string, double> known_;  ///< Factors by shape.
 };
 
+/// Card::passes' name of QuantizeInBlocks: rows, whose columns need a pass of their own, and blocks
+/// have different rates.
+const char* pass_name_of(ops::Scaling scaling) noexcept;
+
 /// How a group of ranks is distributed over hosts.
 struct GroupPlaceOnHosts {
   int64_t ranks = 1;

@@ -40,7 +40,8 @@ class Calibration {
   };
   void measure_start();
   void add_products();
-  void add_fp8_products();
+  void add_fp8();
+  void add_quantize(ops::Scaling scaling, int64_t rows, int64_t columns);
   void add_attention();
   void add_passes();
   void add_pass(const std::string& name, double bytes,
@@ -172,88 +173,96 @@ void Calibration::add_products() {
     }
   }
   constexpr int64_t kVocabulary = 50304, kHeadRows = 5248;  // 512 MiB of logits.
-  for (const int64_t h : {768, 2048, 6144})
+  for (const int64_t h : {768, 2048})
     for (const ProductKind kind : {ProductKind::forward, ProductKind::input, ProductKind::weight})
       if (h <= plan_.most_width) add(kind, {std::min(kHeadRows, plan_.most_rows), kVocabulary, h});
 }
 
-/// Products of FP8 operands, quantized from random numbers.
-void Calibration::add_fp8_products() {
+/// Products of FP8 operands, and the passes that round to them: with one scale, and where the
+/// device has them with scales of rows and of blocks, which get fewer shapes.
+void Calibration::add_fp8() {
   if (!ops_.fp8_objection(ops::Fp8Scales::tensors).empty()) return;
-  const auto add = [&](ProductKind kind, ProductShape shape) {
-    const bool gradient = kind == ProductKind::fp8_weight;
-    // (M, N) is a sum over K.
-    const int64_t m = gradient ? shape.outputs : shape.rows,
-                  n = gradient ? shape.inputs : shape.outputs,
-                  k = gradient ? shape.rows : shape.inputs;
-    if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
-    if (!takes(8.0 * static_cast<double>(m * n) + 4.0 * static_cast<double>(k * (m + n)))) return;
-    const double operands =
-        static_cast<double>(k * (m + n)) + (gradient ? 8.0 : 2.0) * static_cast<double>(m * n);
-    items_.push_back({.bytes = operands,
-                      .make = [=, this](Operands& memory) -> std::function<void()> {
-                        const Tensor scale = memory.filled(DType::f32, {ops::kScaleSize}, 1);
-                        const auto quantized = [&](int64_t rows) {
-                          const Tensor values = memory.take(plan_.dtype, {rows, k}),
-                                       eight = memory.take(DType::e4m3, {rows, k});
-                          memory.randomise(values);
-                          ops_.run(ops::Quantize{.rows = eight,
-                                                 .columns = {},
-                                                 .scale = scale,
-                                                 .amax = {},
-                                                 .dbias = {},
-                                                 .x = values,
-                                                 .pre_activation = {}});
-                          return eight;
-                        };
-                        ops::Fp8Product call{.y = {},
-                                             .a = quantized(m),
-                                             .b = quantized(n),
-                                             .a_scale = scale,
-                                             .b_scale = scale,
-                                             .bias = {},
-                                             .addend = {},
-                                             .fast_sums = !gradient};
-                        call.y = memory.filled(gradient ? DType::f32 : plan_.dtype, {m, n}, 0);
-                        if (gradient) call.addend = call.y;
+  const bool parts = ops_.fp8_objection(ops::Fp8Scales::parts).empty();
+  const auto add = [&](ProductKind kind, ProductShape s) {
+    if (s.rows > plan_.most_rows || s.inputs > plan_.most_width * 4) return;
+    const bool gradient = of_weight(kind);
+    const double result = static_cast<double>(s.outputs * (gradient ? s.inputs : s.rows)),
+                 operands = static_cast<double>(s.rows * s.inputs) +
+                            static_cast<double>(s.outputs * (gradient ? s.rows : s.inputs));
+    if (!takes(8 * result + 4 * operands)) return;
+    items_.push_back({.bytes = operands + (gradient ? 8 : 2) * result,
+                      .make = [=, this](Operands& memory) -> Call {
+                        const ops::Fp8Product call =
+                            fp8_product(ops_, memory, plan_.dtype, kind, s);
                         return [this, call] { ops_.run(call); };
                       },
                       .note =
                           [=, this](double seconds) {
-                            const double flops = 2.0 * static_cast<double>(m) *
-                                                 static_cast<double>(n) * static_cast<double>(k);
-                            card_.products.push_back({kind, shape.rows, shape.outputs, shape.inputs,
-                                                      flops / seconds / 1e12});
+                            const double flops = 2.0 * static_cast<double>(s.rows) *
+                                                 static_cast<double>(s.outputs) *
+                                                 static_cast<double>(s.inputs);
+                            card_.products.push_back(
+                                {kind, s.rows, s.outputs, s.inputs, flops / seconds / 1e12});
                           }});
   };
   struct Width {
     int64_t width, rows;
+    bool parts;
   };
-  for (const Width& width : {Width{768, 65536}, Width{1280, 16384}, Width{2048, 16384},
-                             Width{4096, 8192}, Width{6144, 8192}}) {
-    const int64_t h = width.width, r = width.rows;
+  for (const Width& w : {Width{768, 65536, true}, Width{1280, 16384, false},
+                         Width{2048, 16384, true}, Width{4096, 8192, true}}) {
+    const int64_t h = w.width, r = w.rows;
     if (h > plan_.most_width) continue;
     for (const ProductKind kind : {ProductKind::fp8, ProductKind::fp8_weight})
       for (const auto& [outputs, inputs] : std::initializer_list<std::pair<int64_t, int64_t>>{
                {3 * h, h}, {h, h}, {4 * h, h}, {h, 4 * h}})
         add(kind, {r, outputs, inputs});
-    add_pass("quantize", 4.0 * static_cast<double>(r * h), [=, this](Operands& memory) {
-      const Tensor x = memory.take(plan_.dtype, {r, h}), rows = memory.take(DType::e4m3, {r, h}),
-                   columns = memory.take(DType::e4m3, {h, r}),
-                   scale = memory.filled(DType::f32, {ops::kScaleSize}, 1),
-                   amax = memory.filled(DType::f32, {1}, 0);
-      memory.randomise(x);
-      return [=, this] {
-        ops_.run(ops::Quantize{.rows = rows,
-                               .columns = columns,
-                               .scale = scale,
-                               .amax = amax,
-                               .dbias = {},
-                               .x = x,
-                               .pre_activation = {}});
-      };
-    });
+    add_quantize(ops::Scaling::tensor, r, h);
+    if (!parts || !w.parts) continue;
+    for (const ProductKind kind : {ProductKind::fp8_rows, ProductKind::fp8_rows_weight,
+                                   ProductKind::fp8_blocks, ProductKind::fp8_blocks_weight}) {
+      add(kind, {r, 4 * h, h});
+      add(kind, {r, h, 4 * h});
+    }
+    add_quantize(ops::Scaling::row, r, h);
+    add_quantize(ops::Scaling::row_block, r, h);
   }
+}
+
+/// The pass that rounds (rows, columns) to FP8, and its transpose.
+void Calibration::add_quantize(ops::Scaling scaling, int64_t rows, int64_t columns) {
+  if (rows > plan_.most_rows) return;
+  const bool one_scale = scaling == ops::Scaling::tensor;
+  const double reads = scaling == ops::Scaling::row ? 2 : 1;
+  const double bytes = (2 + 2 * reads) * static_cast<double>(rows * columns);
+  add_pass(one_scale ? ops::Quantize::kName : pass_name_of(scaling), bytes,
+           [=, this](Operands& memory) -> Call {
+             const RoundedOperand out = rounded(memory, scaling, rows, columns);
+             const RoundedOperand turned = rounded(memory, scaling, columns, rows);
+             const Tensor x = memory.take(plan_.dtype, {rows, columns}),
+                          amax = memory.filled(DType::f32, {1}, 0);
+             memory.randomise(x);
+             if (one_scale)
+               return [=, this] {
+                 ops_.run(ops::Quantize{.rows = out.values,
+                                        .columns = turned.values,
+                                        .scale = out.scale,
+                                        .amax = amax,
+                                        .dbias = {},
+                                        .x = x,
+                                        .pre_activation = {}});
+               };
+             return [=, this] {
+               ops_.run(ops::QuantizeInBlocks{.rows = out.values,
+                                              .columns = turned.values,
+                                              .row_scale = out.scale,
+                                              .column_scale = turned.scale,
+                                              .dbias = {},
+                                              .x = x,
+                                              .pre_activation = {},
+                                              .scaling = scaling});
+             };
+           });
 }
 
 void Calibration::add_attention() {
@@ -428,7 +437,7 @@ void Calibration::measure_start() {
 void Calibration::run() {
   measure_start();
   add_products();
-  add_fp8_products();
+  add_fp8();
   add_attention();
   add_passes();
   // Three bursts an item, and a rest before each.

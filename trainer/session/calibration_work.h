@@ -58,8 +58,7 @@ struct Product {
                                      .dbias = activated ? dbias : Tensor()});
       case ProductKind::weight:
         return ops.run(ops::LinearBackwardWeight{.dweight = dweight, .dy = y, .x = x});
-      case ProductKind::fp8:  // have their own operands: add_fp8_products.
-      case ProductKind::fp8_weight:
+      default:  // FP8 has its own operands: fp8_product.
         break;
     }
   }
@@ -67,6 +66,72 @@ struct Product {
   ProductShape shape;
   Tensor x, weight, y, kept_outputs, kept_inputs, out, bias, dweight, dbias;
 };
+
+/// A matrix in FP8 with its scales.
+struct RoundedOperand {
+  Tensor values, scale;
+};
+/// Memory for one; a tensor's only scale is 1.
+inline RoundedOperand rounded(Operands& memory, ops::Scaling scaling, int64_t rows,
+                              int64_t columns) {
+  const Tensor values = memory.take(DType::e4m3, {rows, columns});
+  if (scaling == ops::Scaling::tensor)
+    return {values, memory.filled(DType::f32, {ops::kScaleSize}, 1)};
+  const ops::ScaleShape shape = ops::scale_shape(scaling, rows, columns);
+  return {values, memory.filled(DType::f32, {shape.rows, shape.columns}, 1)};
+}
+
+/// A product of operands that are rounded from random numbers, as a recipe has them: weights have
+/// scales of square blocks where others have scales of blocks of a row.
+inline ops::Fp8Product fp8_product(ops::Ops& ops, Operands& memory, DType dtype, ProductKind kind,
+                                   const ProductShape& s) {
+  const bool gradient = of_weight(kind);
+  const bool rows = kind == ProductKind::fp8_rows || kind == ProductKind::fp8_rows_weight,
+             blocks = kind == ProductKind::fp8_blocks || kind == ProductKind::fp8_blocks_weight;
+  // (m, n) is a sum over k.
+  const int64_t m = gradient ? s.outputs : s.rows, n = gradient ? s.inputs : s.outputs,
+                k = gradient ? s.rows : s.inputs;
+  const ops::Scaling scaling = rows     ? ops::Scaling::row
+                               : blocks ? ops::Scaling::row_block
+                                        : ops::Scaling::tensor;
+  const ops::Scaling of_b = blocks && !gradient ? ops::Scaling::square_block : scaling;
+  const auto quantized = [&](int64_t size, ops::Scaling scales) {
+    const RoundedOperand out = rounded(memory, scales, size, k);
+    const Tensor x = memory.take(dtype, {size, k});
+    memory.randomise(x);
+    if (scales == ops::Scaling::tensor)
+      ops.run(ops::Quantize{.rows = out.values,
+                            .columns = {},
+                            .scale = out.scale,
+                            .amax = {},
+                            .dbias = {},
+                            .x = x,
+                            .pre_activation = {}});
+    else
+      ops.run(ops::QuantizeInBlocks{.rows = out.values,
+                                    .columns = {},
+                                    .row_scale = out.scale,
+                                    .column_scale = {},
+                                    .dbias = {},
+                                    .x = x,
+                                    .pre_activation = {},
+                                    .scaling = scales});
+    return out;
+  };
+  const RoundedOperand a = quantized(m, scaling), b = quantized(n, of_b);
+  ops::Fp8Product call{.y = memory.filled(gradient ? DType::f32 : dtype, {m, n}, 0),
+                       .a = a.values,
+                       .b = b.values,
+                       .a_scale = a.scale,
+                       .b_scale = b.scale,
+                       .bias = {},
+                       .addend = {},
+                       .fast_sums = !gradient && !blocks,
+                       .a_scaling = scaling,
+                       .b_scaling = of_b};
+  if (gradient) call.addend = call.y;
+  return call;
+}
 
 /// Of causal attention.
 struct AttentionSizes {

@@ -337,8 +337,8 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
             "c.json: products[0]: kind: \"backward\" is not known");
   EXPECT_EQ(error("\"rows\":1024", "\"rows\":0"),
             "c.json: products[0]: rows: 0: expected a whole number of at least 1");
-  EXPECT_EQ(error("\"gristmill_card\": 2", "\"gristmill_card\": 3"),
-            "c.json: gristmill_card: 3: this program reads 1 and 2");
+  EXPECT_EQ(error("\"gristmill_card\": 3", "\"gristmill_card\": 4"),
+            "c.json: gristmill_card: 4: this program reads 1 to 3");
   EXPECT_THAT(error("{", "["), HasSubstr("c.json: byte "));
 }
 

@@ -106,6 +106,62 @@ TEST(CardTimesTest, TheTableCountsByNearness) {
   EXPECT_NEAR(rate(ProductKind::input_slope, 4096, 4096, 4096), 25, 1e-3);
   EXPECT_NEAR(rate(ProductKind::fp8, 4096, 4096, 4096), 2 * 0.85 * 50, 1e-3);
   EXPECT_NEAR(rate(ProductKind::fp8_weight, 4096, 4096, 4096), 2 * 0.85 * 20, 1e-3);
+  EXPECT_NEAR(rate(ProductKind::fp8_rows, 4096, 4096, 4096), 0.96 * 2 * 0.85 * 50, 1e-3);
+  EXPECT_NEAR(rate(ProductKind::fp8_blocks_weight, 4096, 4096, 4096), 0.78 * 2 * 0.85 * 20, 1e-3);
+}
+
+// An FP8 product and the pass that rounds to FP8 are looked up by how their scales lie.
+TEST(CardTimesTest, Fp8IsLookedUpByItsScales) {
+  Card card = plain_card();
+  card.power_limit = 0.6;
+  const int64_t n = 4096;
+  card.products = {
+      {ProductKind::fp8, n, n, n, 10},        {ProductKind::fp8_weight, n, n, n, 20},
+      {ProductKind::fp8_rows, n, n, n, 30},   {ProductKind::fp8_rows_weight, n, n, n, 40},
+      {ProductKind::fp8_blocks, n, n, n, 50}, {ProductKind::fp8_blocks_weight, n, n, n, 60}};
+  card.passes = {{"any", 64, 1}, {"quantize_in_rows", 64, 0.2}, {"quantize_in_blocks", 64, 0.4}};
+  CardTimes times(card, false);
+  const auto tensor = [](ops::DType dtype, int64_t rows, int64_t columns) {
+    return ops::Tensor(nullptr, dtype, ops::Device::plan, {rows, columns});
+  };
+  const auto product = [&](ops::Scaling a, ops::Scaling b, ops::DType result) {
+    const ops::Fp8Product call{.y = tensor(result, n, n),
+                               .a = tensor(ops::DType::e4m3, n, n),
+                               .b = tensor(ops::DType::e4m3, n, n),
+                               .a_scale = {},
+                               .b_scale = {},
+                               .bias = {},
+                               .addend = {},
+                               .a_scaling = a,
+                               .b_scaling = b};
+    return times.time(&call);
+  };
+  const auto tflops = [&](ops::Scaling a, ops::Scaling b, ops::DType result) {
+    return 2e-12 * n * n * n / product(a, b, result).seconds;
+  };
+  using ops::Scaling;
+  const ops::DType model = ops::DType::bf16, gradient = ops::DType::f32;
+  EXPECT_NEAR(tflops(Scaling::tensor, Scaling::tensor, model), 10, 1e-6);
+  EXPECT_NEAR(tflops(Scaling::tensor, Scaling::tensor, gradient), 20, 1e-6);
+  EXPECT_NEAR(tflops(Scaling::row, Scaling::row, model), 30, 1e-6);
+  EXPECT_NEAR(tflops(Scaling::row, Scaling::row, gradient), 40, 1e-6);
+  EXPECT_NEAR(tflops(Scaling::row_block, Scaling::square_block, model), 50, 1e-6);
+  EXPECT_NEAR(tflops(Scaling::row_block, Scaling::row_block, gradient), 60, 1e-6);
+  const ops::CallTime plain = product(Scaling::tensor, Scaling::tensor, model),
+                      blocks = product(Scaling::row_block, Scaling::square_block, model);
+  EXPECT_GT(blocks.energy / blocks.seconds, plain.energy / plain.seconds);
+
+  for (const auto& [scaling, rate] : {std::pair{Scaling::row, 0.2}, {Scaling::row_block, 0.4}}) {
+    const ops::QuantizeInBlocks pass{.rows = tensor(ops::DType::e4m3, n, n),
+                                     .columns = {},
+                                     .row_scale = {},
+                                     .column_scale = {},
+                                     .dbias = {},
+                                     .x = tensor(model, n, n),
+                                     .pre_activation = {},
+                                     .scaling = scaling};
+    expect_seconds(times.time(&pass).seconds, 10e-6 + pass.cost().bytes / (rate * 1e12));
+  }
 }
 
 TEST(CardTimesTest, AttentionByTheNearestMeasurementsAndItsBlocks) {

@@ -16,6 +16,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,7 +37,7 @@ class CountingOps final : public ops::Ops {
   double burst_seconds = 0;  ///< Of what timed() runs; 0: as long as it takes.
   milliseconds waiting{0};   ///< A wait.
   bool captures = false;
-  bool fp8 = false;
+  bool fp8 = false, scales_of_parts = true;
 
   int64_t fills = 0, waits = 0, replays = 0, most_bytes = 0;
   int64_t blocks = 0;  ///< Allocated on the device.
@@ -51,7 +52,9 @@ class CountingOps final : public ops::Ops {
 
   ops::Device device() const override { return ops::Device::cpu; }
   std::string describe() const override { return "a device that counts"; }
-  std::string fp8_objection(ops::Fp8Scales) const override { return fp8 ? "" : "no FP8"; }
+  std::string fp8_objection(ops::Fp8Scales scales) const override {
+    return fp8 && (scales == ops::Fp8Scales::tensors || scales_of_parts) ? "" : "no FP8";
+  }
   int64_t free_bytes() const override { return INT64_MAX; }
   void* allocate(int64_t bytes) override {
     void* block = std::malloc(static_cast<size_t>(bytes));  // never touched, so it takes no memory.
@@ -257,6 +260,35 @@ TEST(CalibrationTest, OperandsTakeNoMoreThanThePlanSays) {
   EXPECT_LT(device.most_bytes, 7 * plan.most_bytes / 2);
   EXPECT_LT(device.blocks, 1000) << "an allocation takes longer than a measurement";
   EXPECT_LT(device.most_host_bytes, 1024) << "and so does one of the host's memory";
+}
+
+// FP8 is measured where the device has it: with one scale; and with those of rows and blocks, where
+// the device has these too.
+TEST(CalibrationTest, Fp8ByTheScalesThatTheDeviceHas) {
+  CalibrationPlan plan = one_copy(0);
+  plan.most_rows = 1 << 14;
+  plan.most_width = 2048;
+  plan.most_bytes = int64_t{1} << 30;
+  plan.dtype = DType::bf16;
+  const auto measured = [&](bool fp8, bool parts) {
+    CountingOps device;
+    device.fp8 = fp8;
+    device.scales_of_parts = parts;
+    const Card card = measure(device, plan);
+    std::set<std::string> names;
+    for (const ProductRate& p : card.products)
+      if (in_fp8(p.kind)) names.insert(name_of(p.kind));
+    for (const PassRate& p : card.passes)
+      if (p.operation.starts_with("quantize")) names.insert(p.operation);
+    return names;
+  };
+  using testing::UnorderedElementsAre;
+  EXPECT_THAT(measured(false, false), testing::IsEmpty());
+  EXPECT_THAT(measured(true, false), UnorderedElementsAre("fp8", "fp8_weight", "quantize"));
+  EXPECT_THAT(measured(true, true),
+              UnorderedElementsAre("fp8", "fp8_weight", "quantize", "fp8_rows", "fp8_rows_weight",
+                                   "quantize_in_rows", "fp8_blocks", "fp8_blocks_weight",
+                                   "quantize_in_blocks"));
 }
 
 }  // namespace
