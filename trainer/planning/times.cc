@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "trainer/planning/clock.h"
@@ -127,6 +129,10 @@ class Curve {
 
 constexpr double kMib = 1 << 20;
 
+// Passes that are no operation of their own: for those without a row; the sums of a gradient's rows
+// that LinearBackwardWeight makes.
+constexpr char kAny[] = "any", kBiasGradient[] = "bias_gradient";
+
 template <class... Parts>
 std::string key_of(const char* what, Parts... parts) {
   std::string key = what;
@@ -183,7 +189,7 @@ double CardTimes::pass(const char* operation, double bytes) {
     Curve own, any;
     for (const PassRate& p : card_.passes) {
       if (p.operation == operation) own.add(p.mib, p.tb_per_s);
-      if (p.operation == "any") any.add(p.mib, p.tb_per_s);
+      if (p.operation == kAny) any.add(p.mib, p.tb_per_s);
     }
     const double rate = !own.empty()   ? own.at(bytes / kMib)
                         : !any.empty() ? any.at(bytes / kMib)
@@ -194,6 +200,23 @@ double CardTimes::pass(const char* operation, double bytes) {
 }
 
 namespace {
+
+/// Whether an operation is timed by the bytes that it moves.
+template <class Args>
+constexpr bool kIsPass =
+    !std::is_same_v<Args, ops::LinearForward> && !std::is_same_v<Args, ops::LinearBackwardInput> &&
+    !std::is_same_v<Args, ops::LinearBackwardWeight> && !std::is_same_v<Args, ops::Fp8Product> &&
+    !std::is_same_v<Args, ops::AttentionForward> && !std::is_same_v<Args, ops::AttentionBackward>;
+
+template <class... Args>
+std::vector<std::string> passes_among(const std::variant<const Args*...>*) {
+  std::vector<std::string> names = {kAny, kBiasGradient};
+  const auto add = [&](bool is_pass, const char* name) {
+    if (is_pass) names.emplace_back(name);
+  };
+  (add(kIsPass<Args>, Args::kName), ...);
+  return names;
+}
 
 /// time() by the type of the operation.
 struct TimeOf {
@@ -226,7 +249,7 @@ struct TimeOf {
   }
   ops::CallTime operator()(const ops::LinearBackwardWeight* a) const {
     ops::CallTime sum;
-    if (a->dbias) sum = pass(times.pass("bias_gradient", static_cast<double>(a->dy.bytes())));
+    if (a->dbias) sum = pass(times.pass(kBiasGradient, static_cast<double>(a->dy.bytes())));
     if (!a->dweight) return sum;
     return sum + clocked(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(),
                                        a->x.columns()),
@@ -254,11 +277,16 @@ struct TimeOf {
   }
   template <class Other>
   ops::CallTime operator()(const Other* a) const {
+    static_assert(kIsPass<Other>);
     return pass(times.pass(a->kName, a->cost().bytes));
   }
 };
 
 }  // namespace
+
+std::vector<std::string> pass_operations() {
+  return passes_among(static_cast<const ops::AnyCall*>(nullptr));
+}
 
 ops::CallTime CardTimes::time(const ops::AnyCall& call) {
   return std::visit(TimeOf{*this, card_, host_state_}, call);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "trainer/ops/plan.h"
 #include "trainer/planning/card.h"
@@ -33,6 +34,10 @@ class CardTimes final : public ops::OperationTimes {
   bool host_state_;
   std::unordered_map<std::string, double> known_;  ///< Factors by shape.
 };
+
+/// The operations that a table's passes may name: "any", "bias_gradient", and those of Ops that are
+/// timed by the bytes that they move.
+std::vector<std::string> pass_operations();
 
 /// How a group of ranks is distributed over hosts.
 struct GroupPlaceOnHosts {
