@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/log/iteration_line.h"
 #include "trainer/session/devices.h"
+#include "trainer/session/layout_report.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {
@@ -116,6 +118,17 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
   return true;
 }
 
+/// "about 12.3 ms"; a step is rarely of whole seconds.
+std::string step_time(double seconds) {
+  if (seconds < 1e-3) return "under 1 ms";
+  if (seconds >= 60) return concat("about ", cli::readable_time(seconds));
+  char text[32];
+  const bool short_one = seconds < 0.9995;
+  std::snprintf(text, sizeof text, short_one ? "about %.3g ms" : "about %.3g s",
+                short_one ? 1e3 * seconds : seconds);
+  return text;
+}
+
 void say(const Choice& choice, const SearchResult& result, const std::vector<std::string>& words,
          const Card& card, cli::Console& console) {
   const auto gib = [](double bytes) { return cli::readable_bytes(bytes); };
@@ -126,7 +139,7 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
   std::string cost = concat("it will take ", gib(static_cast<double>(choice.bytes)), " of ",
                             gib(card.memory_gib * kGib), " a device");
   if (card.multiprocessors > 0)
-    cost += concat(" and about ", cli::readable_time(choice.report.seconds), " a step, ",
+    cost += concat(" and ", step_time(choice.report.seconds), " a step, ",
                    cli::with_commas(static_cast<int64_t>(choice.report.tokens_per_second)),
                    " tokens/s");
   console.note(concat(cost, " (", basis_of(card), ")"));
@@ -136,10 +149,10 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
 }  // namespace
 
 std::string basis_of(const Card& card) {
+  const std::string source = cli::one_line(card.source);
   if (card.multiprocessors == 0)
-    return card.measured ? concat("of this processor: ", card.source)
-                         : "of a processor: not measured";
-  return concat(card.product, ": ", card.source, card.measured ? "" : "; not measured",
+    return card.measured ? concat("of this processor: ", source) : "of a processor: not measured";
+  return concat(cli::one_line(card.product), ": ", source, card.measured ? "" : "; not measured",
                 card.measured && !card.measured_transfers ? "; collectives not measured" : "");
 }
 
@@ -233,9 +246,10 @@ void choose_layout(TrainConfig& config, Given& given, const Cluster& cluster,
   SearchTask task = search_task(config, given, cluster, card, find_vocabulary(config).vocab_size);
   const SearchResult result = search_layouts(task);
   if (result.best.empty())
-    throw UsageError(concat("no layout of ", result.enumerated, " fits into ",
-                            cli::readable_bytes(static_cast<double>(room_of(card))), " of each of ",
-                            cluster.world_size, " devices: plan-training shows by how much"));
+    throw UsageError(concat("no layout of ", cli::with_commas(result.enumerated), " fits on ",
+                            cli::counted(cluster.world_size, "device"), ": the nearest, ",
+                            describe(result.nearest_miss->layout), ", needs ",
+                            bytes_of(result.nearest_miss->bytes, room_of(card)), " each"));
   const Choice& best = result.best.front();
   const Fixed fixed = fixed_by(given);
   apply(best.layout, fixed, config, given);

@@ -223,7 +223,8 @@ std::string describe(const Layout& l) {
     if (l.overlap) text += ", overlap";
     if (l.fp8_param_gather) text += ", FP8 gather";
   }
-  text += concat(", ", l.microbatches, " x ", l.micro_batch_size, " samples");
+  text += concat(", ", l.microbatches, " x ", l.micro_batch_size,
+                 l.microbatches * l.micro_batch_size == 1 ? " sample" : " samples");
   switch (l.recompute) {
     case Layout::Recompute::none:
       break;
@@ -231,7 +232,7 @@ std::string describe(const Layout& l) {
       text += ", recompute selective";
       break;
     case Layout::Recompute::block:
-      text += concat(", recompute ", l.recompute_layers, " layers of a stage");
+      text += concat(", recompute ", cli::counted(l.recompute_layers, "layer"), " of a stage");
       break;
     case Layout::Recompute::full:
       text += concat(", recompute full");
