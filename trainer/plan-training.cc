@@ -190,10 +190,11 @@ int plan(PlanOptions& o, cli::Invocation& call) {
     cli::refuse_input_as_output("--calibrate", o.calibrate, inputs);
     return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
   }
-  Given given;
-  for (const std::string& name : call.parsed.given) given.insert(name);
-  if (given.contains("tokens")) given.insert("train-tokens");
   TrainConfig& config = o.train;
+  Given given = call.parsed.given;
+  if (given.contains("tokens")) given.insert("train-tokens");
+  forget_chosen(config, call.parsed.on_line);
+  if (config.new_layout) reopen(config, given);
   const std::vector<std::string> lacks = lacking(config);
   config.dry_run = true;
   const bool has_length = config.train_iters || config.train_samples || config.train_tokens;

@@ -28,27 +28,6 @@ using cli::UsageError;
 
 constexpr double kGib = int64_t{1} << 30;
 
-/// Flags that a chosen layout sets, kept with a checkpoint's configuration.
-const char* const kLayoutFlags[] = {"micro-batch-size",
-                                    "global-batch-size",
-                                    "tensor-model-parallel-size",
-                                    "sequence-parallel",
-                                    "pipeline-model-parallel-size",
-                                    "num-virtual-stages-per-pipeline-rank",
-                                    "account-for-embedding-in-pipeline-split",
-                                    "account-for-loss-in-pipeline-split",
-                                    "pipeline-schedule",
-                                    "zero-stage",
-                                    "overlap-grad-reduce",
-                                    "overlap-param-gather",
-                                    "recompute-activations",
-                                    "recompute-granularity",
-                                    "recompute-method",
-                                    "recompute-num-layers",
-                                    "cpu-offload",
-                                    "bf16",
-                                    "fp8-param-gather"};
-
 /// Whether --gpu is the file of a table.
 bool names_file(const TrainConfig& config) {
   return !config.gpu.empty() && ops::find_gpu(config.gpu) == nullptr &&
@@ -88,7 +67,7 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
   Given next_given = given;
   const cli::Table<TrainConfig>& table = flag_table();
   std::vector<cli::Row> rows = cli::bind_rows(table, next);
-  for (const char* flag : kLayoutFlags) {
+  for (const std::string& flag : flags_of_choice()) {
     const auto at = stored.find(flag);
     if (given.contains(flag) || at == stored.end()) continue;
     for (const cli::Row& row : rows)
@@ -96,6 +75,7 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
     next_given.insert(flag);
   }
   const auto other = [&](auto... why) {
+    reopen(config, given);
     console.note(concat(*path, ": its layout does not fit ", why..., "; another is chosen"));
     return false;
   };
@@ -144,6 +124,26 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
                    " tokens/s");
   console.note(concat(cost, " (", basis_of(card), ")"));
   console.note(concat("the same as flags: ", cli::join(words, " ")));
+}
+
+/// Sets the fastest layout that fits.
+void search_layout(TrainConfig& config, Given& given, const Cluster& cluster,
+                   cli::Console& console) {
+  const bool on_gpu = config.device != "cpu" && (visible_gpus(config) > 0 || !config.gpu.empty());
+  std::optional<CardChoice> found;
+  if (on_gpu) found = find_card(config);
+  const Card card = found ? found->card : processor_card(cluster.local_size);
+  SearchTask task = search_task(config, given, cluster, card, find_vocabulary(config).vocab_size);
+  const SearchResult result = search_layouts(task);
+  if (result.best.empty())
+    throw UsageError(concat("no layout of ", cli::with_commas(result.enumerated), " fits on ",
+                            cli::counted(cluster.world_size, "device"), ": the nearest, ",
+                            describe(result.nearest_miss->layout), ", needs ",
+                            bytes_of(result.nearest_miss->bytes, room_of(card)), " each"));
+  const Choice& best = result.best.front();
+  const Fixed fixed = fixed_by(given);
+  apply(best.layout, fixed, config, given);
+  say(best, result, words_of(best.layout, fixed), card, console);
 }
 
 }  // namespace
@@ -238,22 +238,19 @@ void choose_layout(TrainConfig& config, Given& given, const Cluster& cluster,
     if (config.new_layout) console.note("--new-layout changes nothing without --auto-layout");
     return;
   }
-  if (take_stored_layout(config, given, cluster, console)) return;
-  const bool on_gpu = config.device != "cpu" && (visible_gpus(config) > 0 || !config.gpu.empty());
-  std::optional<CardChoice> found;
-  if (on_gpu) found = find_card(config);
-  const Card card = found ? found->card : processor_card(cluster.local_size);
-  SearchTask task = search_task(config, given, cluster, card, find_vocabulary(config).vocab_size);
-  const SearchResult result = search_layouts(task);
-  if (result.best.empty())
-    throw UsageError(concat("no layout of ", cli::with_commas(result.enumerated), " fits on ",
-                            cli::counted(cluster.world_size, "device"), ": the nearest, ",
-                            describe(result.nearest_miss->layout), ", needs ",
-                            bytes_of(result.nearest_miss->bytes, room_of(card)), " each"));
-  const Choice& best = result.best.front();
-  const Fixed fixed = fixed_by(given);
-  apply(best.layout, fixed, config, given);
-  say(best, result, words_of(best.layout, fixed), card, console);
+  std::vector<std::string> chosen = config.chosen_flags;
+  for (const std::string& name : open_flags(given))
+    if (std::ranges::find(chosen, name) == chosen.end()) chosen.push_back(name);
+  if (config.new_layout) {
+    reopen(config, given);
+    if (chosen.empty())
+      console.note("--new-layout changes nothing: every flag of the layout is given");
+  }
+  if (!take_stored_layout(config, given, cluster, console))
+    search_layout(config, given, cluster, console);
+  // For the configuration that is saved: a start from it keeps this choice, or makes it anew.
+  config.chosen_flags = std::move(chosen);
+  config.new_layout = false;
 }
 
 }  // namespace trainer
