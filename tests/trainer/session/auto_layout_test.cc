@@ -209,6 +209,54 @@ TEST(LayoutText, TheLengthOfARunIsSaidWhereTheCommandGivesIt) {
   EXPECT_THAT(text_report(result, {.task = task, .words = {}}), Not(HasSubstr("    run ")));
 }
 
+TEST(LayoutText, OneIsNoPlural) {
+  TrainConfig config = small_config();
+  config.train_iters = 1;
+  config.micro_batch_size = 1;
+  config.global_batch_size = 1;
+  config.bf16 = true;
+  SearchTask task = search_task(config, {"bf16"}, {.world_size = 1, .local_size = 1},
+                                card_of(*ops::find_gpu("h200")), 50257);
+  task.as_given = true;
+  const std::string text =
+      text_report(search_layouts(task), {.task = task, .words = {}, .has_length = true});
+  EXPECT_THAT(text, HasSubstr("searched    1 layout in "));
+  EXPECT_THAT(text, HasSubstr(" s of 1 sample: "));
+  EXPECT_THAT(text, HasSubstr("    run         1 step, about "));
+}
+
+// An earlier choice's flags are as if nothing had set them; what a part has of one flag is the
+// command's.
+TEST(ChosenFlags, AreOpenedAgain) {
+  TrainConfig config;
+  const std::vector<std::string> all = open_flags({});
+  std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
+  Given given = {"seq-length"};
+  for (const std::string& name : all) {
+    const auto row = std::ranges::find_if(rows, [&](const cli::Row& r) { return r.name == name; });
+    ASSERT_NE(row, rows.end()) << name;
+    const std::string text = row->arity == cli::Arity::none ? "true" : "3";
+    row->set({row->choices.empty() ? text : row->choices.back()});
+    const std::map<std::string, cli::Values> defaults = flag_values(TrainConfig());
+    EXPECT_FALSE(defaults.contains(name) && defaults.at(name) == row->show()) << name;
+    given.insert(name);
+  }
+  EXPECT_TRUE(open_flags(given).empty());
+  config.chosen_flags = all;
+  forget_chosen(config, {"bf16"});
+  reopen(config, given);
+  TrainConfig expected;
+  expected.bf16 = true;
+  EXPECT_EQ(flag_values(config), flag_values(expected));
+  EXPECT_EQ(given, (Given{"seq-length", "bf16"}));
+  EXPECT_THAT(
+      open_flags({"enable-zbh1-pipeline"}),
+      testing::AllOf(Not(testing::Contains("pipeline-schedule")), testing::Contains("zero-stage")));
+  EXPECT_THAT(open_flags({"use-distributed-optimizer"}), Not(testing::Contains("zero-stage")));
+  EXPECT_THAT(open_flags({"global-batch-size"}), Not(testing::Contains("global-batch-size")));
+  for (const std::string& name : flags_of_choice()) EXPECT_THAT(all, testing::Contains(name));
+}
+
 // docs/glossary.md: 6 N + 6 L H S floating point operations a token.
 TEST(LayoutText, UtilisationIsOfTheGlossarysOperations) {
   const Card card = card_of(*ops::find_gpu("h200"));
