@@ -352,7 +352,7 @@ cli::Group<C> device_group() {
                    "checkpoint, or of the run that wrote the --config file.",
            .field = on(&C::new_layout)},
           {.name = "chosen-flags",
-           .value = "NAME...",
+           .value = "NAME",
            .help = "Written into config.toml beside a chosen layout: the flags that the choice "
                    "set, which --new-layout sets anew.",
            .field = cli::last_list(&C::chosen_flags)},

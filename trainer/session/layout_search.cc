@@ -512,6 +512,8 @@ SearchResult Search::run(bool all) {
     int64_t most = 0;
     for (const auto& [words, count] : result.refusals)
       if (count > most) why = words, most = count;
+    if (result.refusals.size() > 1)
+      why += cli::concat(" (the most frequent of ", result.refusals.size(), " reasons)");
     throw cli::UsageError(why);
   }
   const SearchResult fresh = result;

@@ -387,6 +387,14 @@ TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
   EXPECT_THAT([&] { search_layouts(t); },
               testing::ThrowsMessage<cli::UsageError>(
                   "--num-attention-heads 5 does not divide --hidden-size 1024"));
+  // Several reasons, and no layout that escapes all.
+  t = task(6, 1024, 1, 3);
+  t.config.fp8_format = "hybrid";
+  t.config.seq_length = 12;
+  EXPECT_THAT([&] { search_layouts(t); },
+              testing::ThrowsMessage<cli::UsageError>(
+                  "--micro-batch-size 1 times --seq-length 12: --fp8-format needs a multiple of 16 "
+                  "(the most frequent of 3 reasons)"));
   t = task(6, 1024, 4, 2);
   t.given = {"micro-batch-size"};
   t.config.micro_batch_size = 3;
