@@ -100,24 +100,34 @@ cli::Table<PlanOptions> flags() {
   return table;
 }
 
-// The words of the command for the trainer: its flags as given, in the table's order.
+// The words of the command for the trainer: its flags as given, in the table's order. A switch that
+// a file sets to false is none.
 std::vector<std::string> trainer_words(TrainConfig config, const Given& given) {
   static const char* const kOwn[] = {
-      "max-global-batch-size", "global-batch-size", "gpu",     "network-gb-per-s",
-      "auto-layout",           "new-layout",        "dry-run", "nproc-per-node"};
+      "max-global-batch-size", "global-batch-size", "gpu",
+      "network-gb-per-s",      "auto-layout",       "new-layout",
+      "chosen-flags",          "dry-run",           "nproc-per-node"};
   std::vector<std::string> words;
   for (const cli::Row& row : cli::bind_rows(flag_table(), config)) {
     if (!given.contains(row.name) || !row.show) continue;
     if (std::ranges::find(kOwn, row.name) != std::end(kOwn)) continue;
     const cli::Values values = row.show();
     if (row.arity == cli::Arity::none) {
-      words.push_back(concat("--", row.name));
+      if (values.front() == "true") words.push_back(concat("--", row.name));
       continue;
     }
+    if (values.empty()) continue;
     words.push_back(concat("--", row.name));
     words.insert(words.end(), values.begin(), values.end());
   }
   return words;
+}
+
+// What the trainer would ask for besides the words and a layout.
+std::vector<std::string> lacking(TrainConfig config) {
+  config.micro_batch_size = 1;
+  config.dry_run = false;
+  return missing_flags(config);
 }
 
 Cluster cluster_of(const PlanOptions& o) {
@@ -180,10 +190,12 @@ int plan(PlanOptions& o, cli::Invocation& call) {
     cli::refuse_input_as_output("--calibrate", o.calibrate, inputs);
     return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
   }
-  Given given;
-  for (const std::string& name : call.parsed.given) given.insert(name);
-  if (given.contains("tokens")) given.insert("train-tokens");
   TrainConfig& config = o.train;
+  Given given = call.parsed.given;
+  if (given.contains("tokens")) given.insert("train-tokens");
+  forget_chosen(config, call.parsed.on_line);
+  if (config.new_layout) reopen(config, given);
+  const std::vector<std::string> lacks = lacking(config);
   config.dry_run = true;
   const bool has_length = config.train_iters || config.train_samples || config.train_tokens;
   if (!has_length) config.train_iters = 1;
@@ -207,8 +219,10 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   task.top = o.top;
   task.as_given = o.as_given;
   const SearchResult result = search_layouts(task);
-  const ReportContext context{
-      .task = task, .words = trainer_words(config, given), .has_length = has_length};
+  const ReportContext context{.task = task,
+                              .words = trainer_words(config, given),
+                              .has_length = has_length,
+                              .lacks = lacks};
   const std::string report = o.json ? json_report(result, context) : text_report(result, context);
   cli::print(report);
   cli::finish_stdout();

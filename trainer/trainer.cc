@@ -477,6 +477,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   std::vector<std::string> configurations = call.config_files;
   configurations.insert(configurations.end(), config.neox_config.begin(), config.neox_config.end());
   take_neox(config, call.parsed.given, speaks() ? call.console : silent_console);
+  forget_chosen(config, call.parsed.on_line);
   const int ranks = ranks_here(config);
   rendezvous::Launch place = rendezvous::detect_launch(
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },

@@ -57,6 +57,12 @@ class PlanProgramTest : public ProgramTest {
   }
 };
 
+int64_t sum(const nlohmann::json& counts) {
+  int64_t all = 0;
+  for (const auto& [reason, count] : counts.items()) all += count.get<int64_t>();
+  return all;
+}
+
 TEST_F(PlanProgramTest, TheTutorialsLineGivesACommand) {
   const Ended ended = plan(tutorial() + Words{"--world-size", "64", "--local-world-size", "8",
                                               "--max-global-batch-size", "16"},
@@ -69,6 +75,8 @@ TEST_F(PlanProgramTest, TheTutorialsLineGivesACommand) {
   EXPECT_THAT(ended.out, HasSubstr("--data-path my-gpt2_text_document"));
   EXPECT_THAT(ended.out, HasSubstr("100 steps, about"));
   EXPECT_THAT(ended.out, HasSubstr("H100 80GB HBM3: measured by --calibrate"));
+  EXPECT_THAT(ended.out, HasSubstr(" --lr 2e-04 "));
+  EXPECT_THAT(ended.out, Not(HasSubstr("the trainer also needs")));
 }
 
 // Fields add up, the command's flags are the layout's, the same twice.
@@ -238,6 +246,102 @@ const Words kSmall = {"--hidden-size", "512", "--num-attention-heads", "8",
                       "--seq-length",  "512", "--vocab-size",          "50257",
                       "--gpu",         "h200"};
 
+/// The number before `what` in a report.
+int64_t count_before(const std::string& report, const std::string& what) {
+  const size_t end = report.find(what);
+  if (end == std::string::npos) return -1;
+  std::string digits;
+  for (size_t i = end; i > 0 && (std::isdigit(report[i - 1]) || report[i - 1] == ','); --i)
+    if (report[i - 1] != ',') digits.insert(0, 1, report[i - 1]);
+  return digits.empty() ? -1 : std::stoll(digits);
+}
+
+// Every count of the text is in the JSON, and they add up to all layouts.
+TEST_F(PlanProgramTest, JsonHasTheCountsOfTheText) {
+  const Words words = Words{"--num-layers", "6"} + kSmall +
+                      Words{"--world-size",       "8", "--max-global-batch-size", "32",
+                            "--num-query-groups", "2", "--device-memory-gb"};
+  for (const char* gigabytes : {"3", "1"}) {
+    const Ended text = plan(words + Words{gigabytes});
+    const Ended ended = plan(words + Words{gigabytes, "--json"});
+    const bool fits = std::string(gigabytes) != "1";
+    ASSERT_EQ(ended.status, fits ? 0 : 1) << ended.err;
+    const nlohmann::json json = nlohmann::json::parse(ended.out);
+    const auto count = [&](const char* key) { return json.at(key).get<int64_t>(); };
+    EXPECT_EQ(count("layouts"), count_before(text.out, " layouts in")) << text.out;
+    EXPECT_EQ(count("refused_layouts"), count_before(text.out, "  the trainer refuses"));
+    EXPECT_EQ(count("do_not_fit"), count_before(text.out, "  do not fit"));
+    EXPECT_EQ(count("fit_and_slower"), count_before(text.out, "  fit and are slower"));
+    EXPECT_EQ(count("slower_by_bound"), count_before(text.out, "  would be slower"));
+    EXPECT_GT(count("refused_layouts"), 0);
+    EXPECT_GT(count("do_not_fit"), 0);
+    EXPECT_EQ(sum(json["refused"]), count("refused_layouts"));
+    EXPECT_EQ(count("examined"), count("do_not_fit") + count("fit_and_slower") +
+                                     static_cast<int64_t>(json["best"].size()));
+    EXPECT_EQ(count("layouts"),
+              count("refused_layouts") + count("examined") + count("slower_by_bound"));
+    EXPECT_EQ(json["card"]["network_gb_per_s"], 400);
+    EXPECT_EQ(json.contains("parameters"), fits);
+    EXPECT_EQ(json.contains("least_memory_bytes"), !fits);
+    if (fits) {
+      EXPECT_GT(count("fit_and_slower"), 0);
+      EXPECT_EQ(count("parameters"), 42569216);
+      EXPECT_THAT(text.out, HasSubstr("\nparameters  42,569,216\n"));
+      continue;
+    }
+    EXPECT_EQ(json["best"].size(), 0u);
+    EXPECT_EQ(count("least_memory_bytes"), json["nearest_miss"]["memory_bytes"]);
+    EXPECT_GT(count("least_memory_bytes"), json["card"]["memory_bytes"]);
+    EXPECT_GT(json["least_without_recomputation"]["memory_bytes"], count("least_memory_bytes"));
+    EXPECT_THAT(text.out,
+                HasSubstr("nearest miss: " + json["nearest_miss"]["layout"].get<std::string>()));
+  }
+}
+
+// What the trainer would ask for is said; switches that a file sets to false are no flags; one rank
+// is one rank on a host with many GPUs.
+TEST_F(PlanProgramTest, TheCommandStartsOrSaysWhatItLacks) {
+  std::ofstream(folder_ + "/c.toml")
+      << "recompute-activations = false\nno-bias-gelu-fusion = true\n"
+         "bf16 = true\n";
+  const Words words = Words{"--config", "c.toml", "--num-layers", "4"} + kSmall +
+                      Words{"--max-global-batch-size", "8"};
+  const Ended bare = plan(words);
+  EXPECT_THAT(bare.out, HasSubstr("\nthe trainer also needs: --train-iters (or --train-samples, or "
+                                  "--train-tokens), --lr, --data-path\n"));
+  EXPECT_THAT(bare.out, HasSubstr("\ntrainer --nproc-per-node 1 --num-layers 4 "));
+  EXPECT_THAT(bare.out, HasSubstr(" --bf16 "));
+  EXPECT_THAT(bare.out, HasSubstr(" --no-bias-gelu-fusion "));
+  EXPECT_THAT(bare.out, Not(HasSubstr("--recompute-activations")));
+  const Words more = {"--lr", "1e-3", "--tokens", "100000", "--data-path", "d", "--json"};
+  const nlohmann::json json = nlohmann::json::parse(plan(words + more).out);
+  EXPECT_EQ(json["missing_flags"].size(), 0u);
+  EXPECT_THAT(json["best"][0]["command"].get<std::string>(), HasSubstr(" --lr 0.001 "));
+  EXPECT_EQ(
+      nlohmann::json::parse(plan(words + Words{"--lr", "1", "--json"}).out)["missing_flags"],
+      nlohmann::json({"--train-iters (or --train-samples, or --train-tokens)", "--data-path"}));
+}
+
+// A name in a card's table cannot write to the terminal.
+TEST_F(PlanProgramTest, TextsOfACardAreEscaped) {
+  std::ifstream in(GOLDEN_DIR "/../../trainer/planning/cards/h200.json");
+  std::string table(std::istreambuf_iterator<char>(in), {});
+  const std::string product = "\"product\": \"NVIDIA H200\"", source = "\"source\": \"";
+  ASSERT_NE(table.find(product), std::string::npos);
+  table.replace(table.find(product), product.size(), "\"product\": \"a\\u001b[2Jb\"");
+  table.insert(table.find(source) + source.size(), "x\\ny ");
+  std::ofstream(folder_ + "/c.json") << table;
+  const Words words =
+      Words{"--num-layers", "4"} + kSmall + Words{"--gpu", "c.json", "--global-batch-size", "8"};
+  EXPECT_THAT(plan(words).out, HasSubstr("card        a\\x1b[2Jb: x\\ny "));
+  const Ended dry =
+      wait(start(words + Words{"--dry-run", "--device", "auto", "--bf16", "--micro-batch-size", "8",
+                               "--train-iters", "1", "--lr", "1"},
+                 {}, TRAINER_PROGRAM, false));
+  EXPECT_THAT(dry.out, HasSubstr("device      planned for a\\x1b[2Jb (9.0)\n")) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("rates       a\\x1b[2Jb: x\\ny ")) << dry.err;
+}
+
 TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
   const auto error = [&](const Words& more, const std::map<std::string, std::string>& env = {}) {
     const Ended ended = plan(Words{"--num-layers", "4"} + kSmall + more, env);
@@ -263,6 +367,12 @@ TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
   EXPECT_EQ(error({"--global-batch-size", "16", "--micro-batch-size", "1", "--as-given",
                    "--fp8-format", "hybrid"}),
             "plan-training: --fp8-format hybrid needs --bf16 or --fp16 on a GPU\n");
+  EXPECT_EQ(error({"--global-batch-size", "16", "--fp8-format", "hybrid", "--bf16", "--hidden-size",
+                   "72", "--num-attention-heads", "2"}),
+            "plan-training: --hidden-size 72: --fp8-format needs a multiple of 16\n");
+  EXPECT_EQ(error({"--global-batch-size", "16", "--parallel-residual", "--post-norm",
+                   "--hidden-dropout", "0"}),
+            "plan-training: --parallel-residual and --post-norm exclude each other\n");
   EXPECT_EQ(error({"--max-global-batch-size", "64", "--pipeline-model-parallel-size", "4",
                    "--world-size", "2"}),
             "plan-training: no layout: --tensor-model-parallel-size 1 times "
@@ -356,6 +466,95 @@ TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
   EXPECT_THAT(
       wait(start(words + Words{"--auto-layout", "--new-layout"}, {}, TRAINER_PROGRAM, false)).err,
       HasSubstr("a layout is chosen for --max-global-batch-size or"));
+}
+
+// The saved configuration names what was chosen: a start from it keeps that, and --new-layout, or
+// another --max-global-batch-size, opens it again, but nothing that the command sets.
+TEST_F(PlanProgramTest, ASavedConfigurationsChoiceIsKeptOrMadeAnew) {
+  const Words words = without_batch(base()) + Words{"--data-path",
+                                                    "d",
+                                                    "--save",
+                                                    "s",
+                                                    "--load",
+                                                    "s",
+                                                    "--zero-stage",
+                                                    "1",
+                                                    "--nproc-per-node",
+                                                    "2",
+                                                    "--max-global-batch-size",
+                                                    "9"};
+  ASSERT_EQ(wait(start(words, {}, TRAINER_PROGRAM, false)).status, 0);
+  const std::string saved = read("s/config.toml");
+  EXPECT_THAT(saved, HasSubstr("\nchosen-flags = [\"micro-batch-size\", \"global-batch-size\", "));
+  const std::string list = saved.substr(saved.find("chosen-flags"));
+  EXPECT_THAT(list.substr(0, list.find('\n')), Not(HasSubstr("zero-stage")));
+  int64_t steps = 12;
+  const auto train = [&](const Words& more) {
+    const std::string last = std::to_string(++steps);
+    const Ended ended = wait(start(Words{"--config", "s/config.toml", "--train-iters", last,
+                                         "--override-opt_param-scheduler"} +
+                                       more,
+                                   {}, TRAINER_PROGRAM, false));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    return ended;
+  };
+  const Ended kept = train({});
+  EXPECT_THAT(kept.err, HasSubstr("the layout chosen for this run is kept"));
+  EXPECT_THAT(kept.err, Not(HasSubstr("layout chosen in")));
+  const auto lines_of = [](const std::string& text, const Words& names) {
+    std::string out;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);)
+      for (const std::string& name : names)
+        if (line.starts_with(name + " = ")) out += line + "\n";
+    return out;
+  };
+  const Words kLayout = {"micro-batch-size",
+                         "global-batch-size",
+                         "tensor-model-parallel-size",
+                         "pipeline-model-parallel-size",
+                         "zero-stage",
+                         "chosen-flags"};
+  EXPECT_EQ(lines_of(read("s/config.toml"), kLayout), lines_of(saved, kLayout));
+
+  const Ended anew = train({"--new-layout", "--max-global-batch-size", "4"});
+  EXPECT_THAT(anew.err, HasSubstr("layout chosen in"));
+  EXPECT_THAT(anew.err, ContainsRegex("the same as flags: --micro-batch-size [1-4] "));
+  EXPECT_THAT(anew.err, Not(ContainsRegex("the same as flags: [^\n]*--zero-stage")))
+      << "the first command set it";
+  EXPECT_THAT(lines_of(read("s/config.toml"), {"global-batch-size"}), ContainsRegex("= [1-4]\n"));
+  EXPECT_THAT(read("s/config.toml"), HasSubstr("\nnew-layout = false\n"));
+  EXPECT_EQ(lines_of(read("s/config.toml"), {"chosen-flags"}), lines_of(saved, {"chosen-flags"}));
+
+  const Ended partly = train({"--new-layout", "--micro-batch-size", "1"});
+  EXPECT_THAT(partly.err, ContainsRegex("the same as flags: --global-batch-size [1-4] "))
+      << partly.err;
+  EXPECT_THAT(lines_of(read("s/config.toml"), {"chosen-flags"}),
+              Not(HasSubstr("micro-batch-size")));
+  // Another number of ranks: what was chosen does not fit, and is open.
+  const Ended alone = train({"--nproc-per-node", "1", "--max-global-batch-size", "1"});
+  EXPECT_THAT(alone.err, HasSubstr("; another is chosen")) << alone.err;
+  EXPECT_EQ(lines_of(read("s/config.toml"), {"global-batch-size"}), "global-batch-size = 1\n");
+
+  std::string wrong = read("s/config.toml");
+  const size_t at = wrong.find("chosen-flags = [");
+  wrong.replace(at, wrong.find('\n', at) - at, "chosen-flags = [\"lr\"]");
+  std::ofstream(folder_ + "/wrong.toml") << wrong;
+  for (const char* program : {PLAN_PROGRAM, TRAINER_PROGRAM}) {
+    const Ended refused =
+        wait(start({"--config", "wrong.toml", "--new-layout"}, {}, program, false));
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--chosen-flags \"lr\": is no flag that decides a layout"));
+  }
+  // plan-training opens them, too.
+  const auto plans = [&](const Words& more) {
+    return plan(Words{"--config", "s/config.toml", "--world-size", "4", "--gpu", "h200", "--device",
+                      "auto"} +
+                more);
+  };
+  const Ended again = plans({"--new-layout"});
+  EXPECT_THAT(again.out, ContainsRegex("searched    [0-9]+ layouts")) << again.err;
+  EXPECT_THAT(plans({}).out, Not(ContainsRegex("searched    [0-9]+ layouts")));
 }
 
 }  // namespace

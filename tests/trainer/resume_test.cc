@@ -132,7 +132,8 @@ TEST_F(ResumeTest, Fp8GoesOnWithItsScales) {
   const Ended refused =
       run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("fp8: micro_batch_size * seq_length = 12"));
+  EXPECT_THAT(refused.err, HasSubstr("--micro-batch-size 1 times --seq-length 12: "
+                                     "--fp8-format needs a multiple of 16"));
 }
 
 TEST_F(ResumeTest, Fp8FlagsReachTheModel) {

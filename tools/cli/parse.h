@@ -22,6 +22,7 @@ struct Parsed {
   std::vector<std::string> operands;  ///< words that belong to no flag, in order
   std::set<std::string, std::less<>>
       given;  ///< long names of the flags used, also those of a configuration file
+  std::set<std::string, std::less<>> on_line = {};  ///< those that the command line itself used
   /// The last value of each flag that took several words of the line: it may have been meant as an
   /// operand.
   std::map<std::string, std::string> list_ends;

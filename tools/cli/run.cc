@@ -257,6 +257,7 @@ class Session {
     }
     const std::vector<std::string> files = std::exchange(common_.config, {});
     Parsed line = parse_arguments(all_, arguments_);
+    line.on_line = line.given;
     line.given.merge(parsed.given);
     if (!yaml.empty()) find_row(visible_, program_.yaml_flag)->set(yaml);
     console.set_quiet(common_.quiet);

@@ -46,6 +46,22 @@ void refuse_many(std::string_view flag, int64_t value) {
   }
 }
 
+// All flags without which nothing can begin; the last is the vocabulary's.
+std::vector<cli::Needed> needed_flags(const TrainConfig& config) {
+  const bool length = config.train_iters || config.train_samples || config.train_tokens;
+  const bool data = own_paths_given(config) || one_path_given(config) || config.dry_run;
+  const bool tokenizer = !(config.vocab_file + config.merge_file + config.tokenizer_model).empty();
+  return {{config.num_layers.has_value(), "--num-layers"},
+          {config.hidden_size.has_value(), "--hidden-size"},
+          {config.num_attention_heads.has_value(), "--num-attention-heads"},
+          {config.seq_length != 0, "--seq-length"},
+          {config.micro_batch_size != 0, "--micro-batch-size"},
+          {length, "--train-iters (or --train-samples, or --train-tokens)"},
+          {config.lr.has_value() || config.skip_train, "--lr"},
+          {data, "--data-path"},
+          {tokenizer || config.vocab_size, "--vocab-file (or --tokenizer-model, or --vocab-size)"}};
+}
+
 }  // namespace
 
 bool Derivation::changed(std::string_view name) const {
@@ -56,24 +72,11 @@ bool Derivation::changed(std::string_view name) const {
   return cli::find_row(rows, name)->show() != cli::find_row(defaults, name)->show();
 }
 
-// All flags without which nothing can begin, in one message: a newcomer would otherwise meet them
-// one by one.
+// A newcomer would otherwise meet them one by one.
 void Derivation::missing() const {
-  const bool length = config.train_iters || config.train_samples || config.train_tokens;
-  const bool data = own_paths_given(config) || one_path_given(config) || config.dry_run;
-  const bool tokenizer = !(config.vocab_file + config.merge_file + config.tokenizer_model).empty();
-  const cli::Needed needed[] = {
-      {config.num_layers.has_value(), "--num-layers"},
-      {config.hidden_size.has_value(), "--hidden-size"},
-      {config.num_attention_heads.has_value(), "--num-attention-heads"},
-      {config.seq_length != 0, "--seq-length"},
-      {config.micro_batch_size != 0, "--micro-batch-size"},
-      {length, "--train-iters (or --train-samples, or --train-tokens)"},
-      {config.lr.has_value() || config.skip_train, "--lr"},
-      {data, "--data-path"},
-      {tokenizer || config.vocab_size, "--vocab-file (or --tokenizer-model, or --vocab-size)"}};
   // The vocabulary is find_vocabulary()'s to ask for: alone, it is not missed here.
-  const auto others = std::span(needed).first(std::size(needed) - 1);
+  const std::vector<cli::Needed> needed = needed_flags(config);
+  const auto others = std::span(needed).first(needed.size() - 1);
   if (std::ranges::all_of(others, &cli::Needed::there)) return;
   cli::require_all(needed);
 }
@@ -426,6 +429,13 @@ std::vector<std::string> derive_and_check(TrainConfig& config, const Given& give
   derivation.data();
   derivation.checkpoints();
   return std::move(derivation.notes);
+}
+
+std::vector<std::string> missing_flags(const TrainConfig& config) {
+  std::vector<std::string> out;
+  for (const cli::Needed& flag : needed_flags(config))
+    if (!flag.there) out.emplace_back(flag.flag);
+  return out;
 }
 
 int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size) {

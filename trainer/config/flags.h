@@ -63,6 +63,10 @@ std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
                                           int64_t world_size);
 
+/// The flags without which a run cannot begin and that `config` lacks, as messages name them:
+/// "--lr", "--train-iters (or --train-samples, or --train-tokens)".
+std::vector<std::string> missing_flags(const TrainConfig& config);
+
 /// Every flag that has a value, by name: the "config" part of a checkpoint.
 std::map<std::string, std::vector<std::string>> flag_values(const TrainConfig& config);
 

@@ -348,8 +348,14 @@ cli::Group<C> device_group() {
                    "keeps its choice.",
            .field = on(&C::auto_layout)},
           {.name = "new-layout",
-           .help = "With a chosen layout: choose again instead of using the checkpoint's choice.",
+           .help = "With a chosen layout: choose again instead of using the choice of the "
+                   "checkpoint, or of the run that wrote the --config file.",
            .field = on(&C::new_layout)},
+          {.name = "chosen-flags",
+           .value = "NAME",
+           .help = "Written into config.toml beside a chosen layout: the flags that the choice "
+                   "set, which --new-layout sets anew.",
+           .field = cli::last_list(&C::chosen_flags)},
           {.name = "cuda-graph",
            .value = "0|1",
            .help = "Replay the step as a CUDA graph. Default: 1 on a GPU.",

@@ -57,6 +57,7 @@ struct TrainConfig {
   std::optional<int64_t>
       max_global_batch_size;  ///< ours: the layout is chosen for at most this many.
   bool auto_layout = false, new_layout = false;  ///< ours: chosen; not the checkpoint's choice.
+  std::vector<std::string> chosen_flags;         ///< ours: those of the layout that a choice set.
 
   // Learning.
   std::optional<double> lr, lr_warmup_fraction, start_weight_decay, end_weight_decay;

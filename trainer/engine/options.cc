@@ -11,18 +11,36 @@ namespace {
 
 constexpr int64_t kLogitsBytes = int64_t{512} << 20;
 
+std::string number(int64_t n) { return std::to_string(n); }
+
 /// FP8 products need sizes that are multiples of 16.
 std::string fp8_refusal(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
-  for (const auto& [what, n] :
-       {std::pair("micro_batch_size * seq_length", o.micro_batch_size * o.seq_length),
-        std::pair("hidden_size", spec.hidden_size),
-        std::pair("qkv size / tensor-parallel ranks", spec.qkv_size() / t.tensor_size),
-        std::pair("heads * kv_channels / tensor-parallel ranks",
-                  spec.num_attention_heads * spec.kv_channels / t.tensor_size),
-        std::pair("ffn_hidden_size / tensor-parallel ranks", spec.ffn_hidden_size / t.tensor_size)})
-    if (n % ops::kFp8Granule != 0)
-      return std::string("fp8: ") + what + " = " + std::to_string(n) + ": not a multiple of " +
-             std::to_string(ops::kFp8Granule);
+  const int64_t heads = spec.num_attention_heads, channels = spec.kv_channels;
+  const std::string of_heads = " times --kv-channels " + number(channels);
+  const int64_t ranks = t.tensor_size;
+  struct Size {
+    std::string what;     ///< Its flags.
+    int64_t n;            ///< The whole.
+    bool divided = true;  ///< Among tensor-parallel ranks.
+  };
+  for (const Size& size :
+       {Size{"--micro-batch-size " + number(o.micro_batch_size) + " times --seq-length " +
+                 number(o.seq_length),
+             o.micro_batch_size * o.seq_length, false},
+        Size{"--hidden-size " + number(spec.hidden_size), spec.hidden_size, false},
+        Size{"--num-attention-heads " + number(heads) + " and twice --num-query-groups " +
+                 number(spec.num_query_groups) + of_heads,
+             spec.qkv_size()},
+        Size{"--num-attention-heads " + number(heads) + of_heads, heads * channels},
+        Size{"--ffn-hidden-size " + number(spec.ffn_hidden_size), spec.ffn_hidden_size}}) {
+    const int64_t each = size.divided ? size.n / ranks : size.n;
+    if (each % ops::kFp8Granule == 0) continue;
+    const bool shared = size.divided && ranks > 1;
+    const bool said = !shared && size.what.ends_with(" " + number(each));
+    return size.what + (said ? "" : " is " + number(each)) +
+           (shared ? " on each of " + number(ranks) + " tensor-parallel ranks" : "") +
+           ": --fp8-format needs a multiple of " + number(ops::kFp8Granule);
+  }
   return {};
 }
 
@@ -59,21 +77,20 @@ std::vector<Place> places_of(const ModelSpec& spec, const EngineOptions& o, cons
 }  // namespace
 
 std::string layout_refusal(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
-  const auto number = [](int64_t n) { return std::to_string(n); };
-  const auto rest = [&](const char* what, int64_t n) {
-    return std::string(what) + " " + number(n) + " cannot be divided among " +
-           number(t.tensor_size) + " tensor-parallel ranks";
+  const auto rest = [&](const char* flag, int64_t n) {
+    return "--tensor-model-parallel-size " + number(t.tensor_size) + " does not divide --" + flag +
+           " " + number(n);
   };
-  for (const auto& [what, n] : {std::pair("num_attention_heads", spec.num_attention_heads),
-                                std::pair("num_query_groups", spec.num_query_groups),
-                                std::pair("ffn_hidden_size", spec.ffn_hidden_size),
-                                std::pair("padded_vocab_size", spec.padded_vocab_size)})
-    if (n % t.tensor_size != 0) return rest(what, n);
+  for (const auto& [flag, n] : {std::pair("num-attention-heads", spec.num_attention_heads),
+                                std::pair("num-query-groups", spec.num_query_groups),
+                                std::pair("ffn-hidden-size", spec.ffn_hidden_size),
+                                std::pair("padded-vocab-size", spec.padded_vocab_size)})
+    if (n % t.tensor_size != 0) return rest(flag, n);
   if (o.fp8.on())
     if (const std::string why = fp8_refusal(spec, o, t); !why.empty()) return why;
   if (const std::string why = fp8_gather_refusal(o.fp8); !why.empty()) return why;
   if (o.sequence_parallel && o.seq_length % t.tensor_size != 0)
-    return rest("sequence parallel: seq_length", o.seq_length);
+    return rest("seq-length", o.seq_length) + ", as --sequence-parallel needs";
   const int64_t parts = int64_t{t.pipeline_size} * o.chunks;
   if (o.chunks < 1 || (o.chunks > 1) != (o.schedule == ScheduleKind::interleaved))
     return number(o.chunks) + " model chunks a rank: more than one for the interleaved schedule";
@@ -81,7 +98,8 @@ std::string layout_refusal(const ModelSpec& spec, const EngineOptions& o, const 
   if (o.schedule == ScheduleKind::sequential && t.pipeline_size > 1)
     return "the sequential schedule has one stage";
   if (o.zero_stage >= 2 && t.data_size > 1 && o.schedule == ScheduleKind::zero_bubble)
-    return "the zero-bubble schedule needs whole gradients: at most ZeRO stage 1";
+    return "--pipeline-schedule zero-bubble needs whole gradients: --zero-stage 0 or 1, not " +
+           number(o.zero_stage);
   if (spec.num_layers < parts)
     return number(spec.num_layers) + " layers: fewer than the " + number(parts) +
            " parts of the pipeline";

@@ -58,7 +58,7 @@ struct EngineOptions {
 };
 
 /// Why a layout is impossible, checked before any memory is allocated: one line that names the
-/// numbers, or empty.
+/// trainer's flags and their values, or empty.
 std::string layout_refusal(const ModelSpec& spec, const EngineOptions& options,
                            const Topology& topology);
 

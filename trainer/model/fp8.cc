@@ -53,9 +53,8 @@ std::optional<Linear> fp8_linear(const Fp8Options& options, int64_t num_layers,
 std::string fp8_gather_refusal(const Fp8Options& options) {
   if (!options.on() || !options.param_gather || options.recipe != Fp8Options::Recipe::rowwise)
     return {};
-  return "fp8: rowwise weights cannot be gathered: they are rounded twice, with scales of their "
-         "rows "
-         "and of their columns, which is as many bytes as 16 bits";
+  return "--fp8-param-gather with --fp8-recipe rowwise: its weights are rounded twice, with scales "
+         "of their rows and of their columns, which is as many bytes as 16 bits";
 }
 
 Fp8::Fp8(const Fp8Options& options, const ModelSpec& spec)

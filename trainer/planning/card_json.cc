@@ -1,6 +1,7 @@
 // Cards as JSON. One visitor lists the fields for both directions.
 //
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "tools/cli/text.h"
 #include "trainer/planning/card.h"
+#include "trainer/planning/times.h"
 
 namespace trainer {
 namespace {
@@ -38,27 +40,38 @@ constexpr std::pair<const char*, Transfer> kTransfers[] = {
 
 constexpr int kFormat = 3, kOldest = 1;  // 1 has no power_limit, 2 no rows of FP8's scales.
 
-/// Numbers must be in (least, most]; 0 is permitted if `zero`.
+/// What the numbers of a card are divided by, and so what they must not be below: far below every
+/// device's, and far above what makes a time infinite.
+constexpr double kLeast = 1e-6;
+
+/// Numbers from `least` to `most`; 0 is permitted, too, if `zero`.
+struct Range {
+  double least = kLeast, most = 0;
+  bool zero = false;
+};
+constexpr Range up_to(double most) { return {.most = most}; }
+constexpr Range from_zero(double most) { return {.least = 0, .most = most, .zero = true}; }
+
 template <class Card, class Visit>
 void visit_numbers(Card& c, Visit visit) {
-  visit("memory_gib", c.memory_gib, 1e5, false);
-  visit("watts", c.watts, 1e5, false);
-  visit("watts_waiting", c.watts_waiting, 1e5, false);
-  visit("peak_tflops", c.peak_tflops, 1e6, false);
-  visit("memory_tb_per_s", c.memory_tb_per_s, 1e4, false);
-  visit("launch_us", c.launch_us, 1e6, true);
-  visit("power_limit", c.power_limit, 10, true);
-  visit("fp32_share", c.fp32_share, 1, false);
-  visit("host_gb_per_s", c.host_gb_per_s, 1e5, false);
-  visit("link_gb_per_s", c.link_gb_per_s, 1e5, false);
-  visit("link_us", c.link_us, 1e6, true);
-  visit("network_gb_per_s", c.network_gb_per_s, 1e5, false);
-  visit("network_us", c.network_us, 1e6, true);
-  visit("hidden_cost", c.hidden_cost, 10, true);
-  visit("context_gib", c.context_gib, 1e4, true);
-  visit("group_gib", c.group_gib, 1e4, true);
-  visit("message_gib", c.message_gib, 1e4, true);
-  visit("tensor_gib", c.tensor_gib, 1e4, true);
+  visit("memory_gib", c.memory_gib, up_to(1e5));
+  visit("watts", c.watts, up_to(1e5));
+  visit("watts_waiting", c.watts_waiting, up_to(1e5));
+  visit("peak_tflops", c.peak_tflops, up_to(1e6));
+  visit("memory_tb_per_s", c.memory_tb_per_s, up_to(1e4));
+  visit("launch_us", c.launch_us, from_zero(1e6));
+  visit("power_limit", c.power_limit, Range{.most = 10, .zero = true});
+  visit("fp32_share", c.fp32_share, up_to(1));
+  visit("host_gb_per_s", c.host_gb_per_s, up_to(1e5));
+  visit("link_gb_per_s", c.link_gb_per_s, up_to(1e5));
+  visit("link_us", c.link_us, from_zero(1e6));
+  visit("network_gb_per_s", c.network_gb_per_s, up_to(1e5));
+  visit("network_us", c.network_us, from_zero(1e6));
+  visit("hidden_cost", c.hidden_cost, from_zero(10));
+  visit("context_gib", c.context_gib, from_zero(1e4));
+  visit("group_gib", c.group_gib, from_zero(1e4));
+  visit("message_gib", c.message_gib, from_zero(1e4));
+  visit("tensor_gib", c.tensor_gib, from_zero(1e4));
 }
 
 /// Reads one object of the text; all its keys must be requested.
@@ -76,37 +89,47 @@ class Reader {
     if (found == object_.end()) fail(key, "is missing");
     return *found;
   }
-  double number(const char* key, double most, bool zero) {
+  double number(const char* key, const Range& range) {
     const Json& value = at(key);
-    if (!value.is_number()) fail(key, concat(value.dump(), " is not a number"));
+    if (!value.is_number()) fail(key, concat(shown(value), " is not a number"));
     const double x = value.get<double>();
-    if (!(x <= most) || x < 0 || (x == 0 && !zero))
-      fail(key, concat(value.dump(), ": expected ", zero ? "0" : "more than 0", " to ", most));
+    const bool within = x >= range.least && x <= range.most;
+    if (!within && !(x == 0 && range.zero))
+      fail(key, concat(shown(value), ": expected ", range.zero && range.least > 0 ? "0, or " : "",
+                       range.least, " to ", range.most));
     return x;
   }
   int64_t integer(const char* key, int64_t least) {
+    constexpr int64_t kMost = int64_t{1} << 40;
     const Json& value = at(key);
-    if (!value.is_number_integer() || value.get<int64_t>() < least ||
-        value.get<int64_t>() > (int64_t{1} << 40))
-      fail(key, concat(value.dump(), ": expected a whole number of at least ", least));
+    if (!value.is_number_integer() || value.get<int64_t>() < least || value.get<int64_t>() > kMost)
+      fail(key, concat(shown(value), ": expected a whole number from ", least, " to ", kMost));
     return value.get<int64_t>();
   }
   std::string text(const char* key) {
     const Json& value = at(key);
-    if (!value.is_string()) fail(key, concat(value.dump(), " is no text"));
+    if (!value.is_string()) fail(key, concat(shown(value), " is no text"));
     return value.get<std::string>();
   }
   bool truth(const char* key) {
     const Json& value = at(key);
-    if (!value.is_boolean()) fail(key, concat(value.dump(), ": expected true or false"));
+    if (!value.is_boolean()) fail(key, concat(shown(value), ": expected true or false"));
     return value.get<bool>();
   }
   template <class E, size_t n>
   E word(const char* key, const std::pair<const char*, E> (&words)[n]) {
     const std::string found = text(key);
-    for (const auto& [name, value] : words)
+    std::vector<std::string> names;
+    for (const auto& [name, value] : words) {
       if (found == name) return value;
-    fail(key, concat("\"", found, "\" is not known"));
+      names.emplace_back(name);
+    }
+    fail(key, concat(cli::quote(found), ": expected one of ", cli::join(names, ", ")));
+  }
+  std::string one_of(const char* key, const std::vector<std::string>& names) {
+    const std::string found = text(key);
+    if (std::ranges::find(names, found) != names.end()) return found;
+    fail(key, concat(cli::quote(found), ": expected one of ", cli::join(names, ", ")));
   }
   /// `read` of each object in a list.
   template <class Row, class Read>
@@ -127,40 +150,47 @@ class Reader {
   }
 
  private:
+  /// A value for a message, at most its beginning.
+  static std::string shown(const Json& value) {
+    constexpr size_t kMost = 60;
+    const std::string text = value.dump();
+    return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+  }
+
   const Json& object_;
   std::string where_;
   std::set<std::string> known_;
 };
 
-constexpr double kMostTflops = 1e6, kMostRate = 1e5, kMostMib = 1e7;
+constexpr Range kTflops = up_to(1e6), kRate = up_to(1e5), kMib = up_to(1e7);
 
 ProductRate read_product(Reader& r) {
   return {.kind = r.word("kind", kProducts),
           .rows = r.integer("rows", 1),
           .outputs = r.integer("outputs", 1),
           .inputs = r.integer("inputs", 1),
-          .tflops = r.number("tflops", kMostTflops, false)};
+          .tflops = r.number("tflops", kTflops)};
 }
 
 AttentionRate read_attention(Reader& r) {
   return {.head_size = r.integer("head_size", 1),
           .length = r.integer("length", 1),
           .heads = r.integer("heads", 1),
-          .forward_tflops = r.number("forward_tflops", kMostTflops, false),
-          .backward_tflops = r.number("backward_tflops", kMostTflops, false)};
+          .forward_tflops = r.number("forward_tflops", kTflops),
+          .backward_tflops = r.number("backward_tflops", kTflops)};
 }
 
 PassRate read_pass(Reader& r) {
-  return {.operation = r.text("operation"),
-          .mib = r.number("mib", kMostMib, false),
-          .tb_per_s = r.number("tb_per_s", kMostRate, false)};
+  return {.operation = r.one_of("operation", pass_operations()),
+          .mib = r.number("mib", kMib),
+          .tb_per_s = r.number("tb_per_s", kRate)};
 }
 
 TransferRate read_transfer(Reader& r) {
   return {.kind = r.word("kind", kTransfers),
           .ranks = r.integer("ranks", 2),
-          .mib = r.number("mib", kMostMib, false),
-          .gb_per_s = r.number("gb_per_s", kMostRate, false)};
+          .mib = r.number("mib", kMib),
+          .gb_per_s = r.number("gb_per_s", kRate)};
 }
 
 // Four digits are more than the precision of a measurement.
@@ -197,6 +227,8 @@ Card parse_card(std::string_view text, const std::string& path) {
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     throw std::runtime_error(concat(path, ": byte ", error.byte, ": no JSON"));
+  } catch (const Json::out_of_range&) {
+    throw std::runtime_error(concat(path, ": has a number beyond 1.8e+308"));
   }
   Reader r(json, path);
   const int64_t format = r.integer("gristmill_card", 1);
@@ -209,8 +241,8 @@ Card parse_card(std::string_view text, const std::string& path) {
   c.measured = r.truth("measured");
   c.measured_transfers = r.truth("measured_transfers");
   c.multiprocessors = r.integer("multiprocessors", 0);
-  visit_numbers(c, [&](const char* key, double& field, double most, bool zero) {
-    if (format > 1 || std::string_view(key) != "power_limit") field = r.number(key, most, zero);
+  visit_numbers(c, [&](const char* key, double& field, const Range& range) {
+    if (format > 1 || std::string_view(key) != "power_limit") field = r.number(key, range);
   });
   c.products = r.rows<ProductRate>("products", read_product);
   c.attention = r.rows<AttentionRate>("attention", read_attention);
@@ -229,7 +261,7 @@ std::string card_text(const Card& c) {
                {"measured_transfers", c.measured_transfers},
                {"multiprocessors", c.multiprocessors}};
   visit_numbers(
-      c, [&](const char* key, const double& field, double, bool) { head[key] = rounded(field); });
+      c, [&](const char* key, const double& field, const Range&) { head[key] = rounded(field); });
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // the brace and the line end before it.
   text += ",\n";

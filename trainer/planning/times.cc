@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "trainer/planning/clock.h"
@@ -131,6 +133,12 @@ class Curve {
 
 constexpr double kMib = 1 << 20;
 
+// Passes that are no operation of their own: for those without a row; the sums of a gradient's rows
+// that LinearBackwardWeight makes.
+constexpr char kAny[] = "any", kBiasGradient[] = "bias_gradient";
+// QuantizeInBlocks with scales of rows: its columns need a pass of their own.
+constexpr char kQuantizeInRows[] = "quantize_in_rows";
+
 template <class... Parts>
 std::string key_of(const char* what, Parts... parts) {
   std::string key = what;
@@ -186,7 +194,7 @@ double CardTimes::pass(const char* operation, double bytes) {
     Curve own, any;
     for (const PassRate& p : card_.passes) {
       if (p.operation == operation) own.add(p.mib, p.tb_per_s);
-      if (p.operation == "any") any.add(p.mib, p.tb_per_s);
+      if (p.operation == kAny) any.add(p.mib, p.tb_per_s);
     }
     const double rate = !own.empty()   ? own.at(bytes / kMib)
                         : !any.empty() ? any.at(bytes / kMib)
@@ -197,6 +205,23 @@ double CardTimes::pass(const char* operation, double bytes) {
 }
 
 namespace {
+
+/// Whether an operation is timed by the bytes that it moves.
+template <class Args>
+constexpr bool kIsPass =
+    !std::is_same_v<Args, ops::LinearForward> && !std::is_same_v<Args, ops::LinearBackwardInput> &&
+    !std::is_same_v<Args, ops::LinearBackwardWeight> && !std::is_same_v<Args, ops::Fp8Product> &&
+    !std::is_same_v<Args, ops::AttentionForward> && !std::is_same_v<Args, ops::AttentionBackward>;
+
+template <class... Args>
+std::vector<std::string> passes_among(const std::variant<const Args*...>*) {
+  std::vector<std::string> names = {kAny, kBiasGradient, kQuantizeInRows};
+  const auto add = [&](bool is_pass, const char* name) {
+    if (is_pass) names.emplace_back(name);
+  };
+  (add(kIsPass<Args>, Args::kName), ...);
+  return names;
+}
 
 /// time() by the type of the operation.
 struct TimeOf {
@@ -229,7 +254,7 @@ struct TimeOf {
   }
   ops::CallTime operator()(const ops::LinearBackwardWeight* a) const {
     ops::CallTime sum;
-    if (a->dbias) sum = pass(times.pass("bias_gradient", static_cast<double>(a->dy.bytes())));
+    if (a->dbias) sum = pass(times.pass(kBiasGradient, static_cast<double>(a->dy.bytes())));
     if (!a->dweight) return sum;
     return sum + clocked(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(),
                                        a->x.columns()),
@@ -265,6 +290,7 @@ struct TimeOf {
   }
   template <class Other>
   ops::CallTime operator()(const Other* a) const {
+    static_assert(kIsPass<Other>);
     return pass(times.pass(a->kName, a->cost().bytes));
   }
 };
@@ -272,7 +298,11 @@ struct TimeOf {
 }  // namespace
 
 const char* pass_name_of(ops::Scaling scaling) noexcept {
-  return scaling == ops::Scaling::row ? "quantize_in_rows" : ops::QuantizeInBlocks::kName;
+  return scaling == ops::Scaling::row ? kQuantizeInRows : ops::QuantizeInBlocks::kName;
+}
+
+std::vector<std::string> pass_operations() {
+  return passes_among(static_cast<const ops::AnyCall*>(nullptr));
 }
 
 ops::CallTime CardTimes::time(const ops::AnyCall& call) {

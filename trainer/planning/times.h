@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "trainer/ops/plan.h"
 #include "trainer/planning/card.h"
@@ -37,6 +38,10 @@ class CardTimes final : public ops::OperationTimes {
 /// Card::passes' name of QuantizeInBlocks: rows, whose columns need a pass of their own, and blocks
 /// have different rates.
 const char* pass_name_of(ops::Scaling scaling) noexcept;
+
+/// The operations that a table's passes may name: "any", "bias_gradient", "quantize_in_rows", and
+/// those of Ops that are timed by the bytes that they move.
+std::vector<std::string> pass_operations();
 
 /// How a group of ranks is distributed over hosts.
 struct GroupPlaceOnHosts {

@@ -169,6 +169,8 @@ ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
   if (config.parallel_residual && config.hidden_dropout > 0) {
     throw cli::UsageError("--parallel-residual needs --hidden-dropout 0");
   }
+  if (config.parallel_residual && config.post_norm)
+    throw cli::UsageError("--parallel-residual and --post-norm exclude each other");
   ModelSpec spec;
   TrainConfig shown = config;
   const cli::Table<TrainConfig> table = model_flags();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/log/iteration_line.h"
 #include "trainer/session/devices.h"
+#include "trainer/session/layout_report.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {
@@ -25,27 +27,6 @@ using cli::concat;
 using cli::UsageError;
 
 constexpr double kGib = int64_t{1} << 30;
-
-/// Flags that a chosen layout sets, kept with a checkpoint's configuration.
-const char* const kLayoutFlags[] = {"micro-batch-size",
-                                    "global-batch-size",
-                                    "tensor-model-parallel-size",
-                                    "sequence-parallel",
-                                    "pipeline-model-parallel-size",
-                                    "num-virtual-stages-per-pipeline-rank",
-                                    "account-for-embedding-in-pipeline-split",
-                                    "account-for-loss-in-pipeline-split",
-                                    "pipeline-schedule",
-                                    "zero-stage",
-                                    "overlap-grad-reduce",
-                                    "overlap-param-gather",
-                                    "recompute-activations",
-                                    "recompute-granularity",
-                                    "recompute-method",
-                                    "recompute-num-layers",
-                                    "cpu-offload",
-                                    "bf16",
-                                    "fp8-param-gather"};
 
 /// Whether --gpu is the file of a table.
 bool names_file(const TrainConfig& config) {
@@ -86,7 +67,7 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
   Given next_given = given;
   const cli::Table<TrainConfig>& table = flag_table();
   std::vector<cli::Row> rows = cli::bind_rows(table, next);
-  for (const char* flag : kLayoutFlags) {
+  for (const std::string& flag : flags_of_choice()) {
     const auto at = stored.find(flag);
     if (given.contains(flag) || at == stored.end()) continue;
     for (const cli::Row& row : rows)
@@ -94,6 +75,7 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
     next_given.insert(flag);
   }
   const auto other = [&](auto... why) {
+    reopen(config, given);
     console.note(concat(*path, ": its layout does not fit ", why..., "; another is chosen"));
     return false;
   };
@@ -116,6 +98,17 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
   return true;
 }
 
+/// "about 12.3 ms"; a step is rarely of whole seconds.
+std::string step_time(double seconds) {
+  if (seconds < 1e-3) return "under 1 ms";
+  if (seconds >= 60) return concat("about ", cli::readable_time(seconds));
+  char text[32];
+  const bool short_one = seconds < 0.9995;
+  std::snprintf(text, sizeof text, short_one ? "about %.3g ms" : "about %.3g s",
+                short_one ? 1e3 * seconds : seconds);
+  return text;
+}
+
 void say(const Choice& choice, const SearchResult& result, const std::vector<std::string>& words,
          const Card& card, cli::Console& console) {
   const auto gib = [](double bytes) { return cli::readable_bytes(bytes); };
@@ -126,20 +119,40 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
   std::string cost = concat("it will take ", gib(static_cast<double>(choice.bytes)), " of ",
                             gib(card.memory_gib * kGib), " a device");
   if (card.multiprocessors > 0)
-    cost += concat(" and about ", cli::readable_time(choice.report.seconds), " a step, ",
+    cost += concat(" and ", step_time(choice.report.seconds), " a step, ",
                    cli::with_commas(static_cast<int64_t>(choice.report.tokens_per_second)),
                    " tokens/s");
   console.note(concat(cost, " (", basis_of(card), ")"));
   console.note(concat("the same as flags: ", cli::join(words, " ")));
 }
 
+/// Sets the fastest layout that fits.
+void search_layout(TrainConfig& config, Given& given, const Cluster& cluster,
+                   cli::Console& console) {
+  const bool on_gpu = config.device != "cpu" && (visible_gpus(config) > 0 || !config.gpu.empty());
+  std::optional<CardChoice> found;
+  if (on_gpu) found = find_card(config);
+  const Card card = found ? found->card : processor_card(cluster.local_size);
+  SearchTask task = search_task(config, given, cluster, card, find_vocabulary(config).vocab_size);
+  const SearchResult result = search_layouts(task);
+  if (result.best.empty())
+    throw UsageError(concat("no layout of ", cli::with_commas(result.enumerated), " fits on ",
+                            cli::counted(cluster.world_size, "device"), ": the nearest, ",
+                            describe(result.nearest_miss->layout), ", needs ",
+                            bytes_of(result.nearest_miss->bytes, room_of(card)), " each"));
+  const Choice& best = result.best.front();
+  const Fixed fixed = fixed_by(given);
+  apply(best.layout, fixed, config, given);
+  say(best, result, words_of(best.layout, fixed), card, console);
+}
+
 }  // namespace
 
 std::string basis_of(const Card& card) {
+  const std::string source = cli::one_line(card.source);
   if (card.multiprocessors == 0)
-    return card.measured ? concat("of this processor: ", card.source)
-                         : "of a processor: not measured";
-  return concat(card.product, ": ", card.source, card.measured ? "" : "; not measured",
+    return card.measured ? concat("of this processor: ", source) : "of a processor: not measured";
+  return concat(cli::one_line(card.product), ": ", source, card.measured ? "" : "; not measured",
                 card.measured && !card.measured_transfers ? "; collectives not measured" : "");
 }
 
@@ -225,21 +238,19 @@ void choose_layout(TrainConfig& config, Given& given, const Cluster& cluster,
     if (config.new_layout) console.note("--new-layout changes nothing without --auto-layout");
     return;
   }
-  if (take_stored_layout(config, given, cluster, console)) return;
-  const bool on_gpu = config.device != "cpu" && (visible_gpus(config) > 0 || !config.gpu.empty());
-  std::optional<CardChoice> found;
-  if (on_gpu) found = find_card(config);
-  const Card card = found ? found->card : processor_card(cluster.local_size);
-  SearchTask task = search_task(config, given, cluster, card, find_vocabulary(config).vocab_size);
-  const SearchResult result = search_layouts(task);
-  if (result.best.empty())
-    throw UsageError(concat("no layout of ", result.enumerated, " fits into ",
-                            cli::readable_bytes(static_cast<double>(room_of(card))), " of each of ",
-                            cluster.world_size, " devices: plan-training shows by how much"));
-  const Choice& best = result.best.front();
-  const Fixed fixed = fixed_by(given);
-  apply(best.layout, fixed, config, given);
-  say(best, result, words_of(best.layout, fixed), card, console);
+  std::vector<std::string> chosen = config.chosen_flags;
+  for (const std::string& name : open_flags(given))
+    if (std::ranges::find(chosen, name) == chosen.end()) chosen.push_back(name);
+  if (config.new_layout) {
+    reopen(config, given);
+    if (chosen.empty())
+      console.note("--new-layout changes nothing: every flag of the layout is given");
+  }
+  if (!take_stored_layout(config, given, cluster, console))
+    search_layout(config, given, cluster, console);
+  // For the configuration that is saved: a start from it keeps this choice, or makes it anew.
+  config.chosen_flags = std::move(chosen);
+  config.new_layout = false;
 }
 
 }  // namespace trainer

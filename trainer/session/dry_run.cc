@@ -175,7 +175,7 @@ std::string describe(const ops::Ops* ops, const Card* card) {
   if (ops != nullptr) return ops->describe();
   if (card == nullptr) return "planned for a GPU: there is none here";
   const ops::Gpu* gpu = ops::find_gpu(card->name);
-  std::string text = cli::concat("planned for ", card->product);
+  std::string text = cli::concat("planned for ", cli::one_line(card->product));
   if (gpu == nullptr) return text;
   text += cli::concat(" (", ops::text(gpu->capability), ")");
   if (gpu->capability != ops::kTestedCapability)

@@ -4,7 +4,7 @@
 #include "trainer/session/layout.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -95,46 +95,97 @@ void take_recomputation(const TrainConfig& config, Layout& layout) {
   layout.recompute_layers = config.recompute_num_layers.value_or(1);
 }
 
-const char* const kRecomputeFlags[] = {"recompute-activations", "recompute-granularity",
-                                       "recompute-method", "recompute-num-layers",
-                                       "checkpoint-activations"};
-const char* const kScheduleFlags[] = {"num-layers-per-virtual-pipeline-stage",
-                                      "num-virtual-stages-per-pipeline-rank",
-                                      "account-for-embedding-in-pipeline-split",
-                                      "account-for-loss-in-pipeline-split",
-                                      "decoder-first-pipeline-num-layers",
-                                      "decoder-last-pipeline-num-layers",
-                                      "pipeline-schedule",
-                                      "enable-zbh1-pipeline"};
-
-template <class Names>
-bool any_of(const Given& given, const Names& names) {
-  return std::any_of(std::begin(names), std::end(names),
-                     [&](std::string_view name) { return given.find(name) != given.end(); });
+template <auto field>
+void reset(TrainConfig& config) {
+  config.*field = TrainConfig().*field;
 }
 
-bool one_of(const Given& given, std::initializer_list<std::string_view> names) {
-  return any_of(given, names);
-}
+/// A flag that decides a layout.
+struct LayoutFlag {
+  const char* name;
+  bool Fixed::*part;  ///< The part that it fixes; none: itself alone.
+  void (*reset)(TrainConfig&);
+  bool chosen = true;  ///< A choice may set it; else it only forbids one.
+};
+using C = TrainConfig;
+using F = Fixed;
+constexpr LayoutFlag kLayoutFlags[] = {
+    {"micro-batch-size", &F::micro_batch_size, reset<&C::micro_batch_size>},
+    {"global-batch-size", nullptr, reset<&C::global_batch_size>},
+    {"tensor-model-parallel-size", &F::tensor, reset<&C::tensor_model_parallel_size>},
+    {"sequence-parallel", &F::sequence, reset<&C::sequence_parallel>},
+    {"pipeline-model-parallel-size", &F::pipeline, reset<&C::pipeline_model_parallel_size>},
+    {"num-virtual-stages-per-pipeline-rank", &F::schedule,
+     reset<&C::num_virtual_stages_per_pipeline_rank>},
+    {"num-layers-per-virtual-pipeline-stage", &F::schedule,
+     reset<&C::num_layers_per_virtual_pipeline_stage>, false},
+    {"account-for-embedding-in-pipeline-split", &F::schedule,
+     reset<&C::account_for_embedding_in_pipeline_split>},
+    {"account-for-loss-in-pipeline-split", &F::schedule,
+     reset<&C::account_for_loss_in_pipeline_split>},
+    {"decoder-first-pipeline-num-layers", &F::schedule,
+     reset<&C::decoder_first_pipeline_num_layers>, false},
+    {"decoder-last-pipeline-num-layers", &F::schedule, reset<&C::decoder_last_pipeline_num_layers>,
+     false},
+    {"pipeline-schedule", &F::schedule, reset<&C::pipeline_schedule>},
+    {"zero-stage", &F::zero, reset<&C::zero_stage>},
+    {"use-distributed-optimizer", &F::zero, reset<&C::use_distributed_optimizer>, false},
+    {"overlap-grad-reduce", &F::overlap, reset<&C::overlap_grad_reduce>},
+    {"overlap-param-gather", &F::overlap, reset<&C::overlap_param_gather>},
+    {"recompute-activations", &F::recompute, reset<&C::recompute_activations>},
+    {"recompute-granularity", &F::recompute, reset<&C::recompute_granularity>},
+    {"recompute-method", &F::recompute, reset<&C::recompute_method>},
+    {"recompute-num-layers", &F::recompute, reset<&C::recompute_num_layers>},
+    {"checkpoint-activations", &F::recompute, reset<&C::checkpoint_activations>, false},
+    {"cpu-offload", &F::offload, reset<&C::cpu_offload>},
+    {"bf16", &F::precision, reset<&C::bf16>},
+    {"fp16", &F::precision, reset<&C::fp16>, false},
+    {"fp8-param-gather", &F::fp8_param_gather, reset<&C::fp8_param_gather>}};
 
 }  // namespace
 
 Fixed fixed_by(const Given& given) {
-  return {.micro_batch_size = one_of(given, {"micro-batch-size"}),
-          .tensor = one_of(given, {"tensor-model-parallel-size"}),
-          .pipeline = one_of(given, {"pipeline-model-parallel-size"}),
-          .sequence = one_of(given, {"sequence-parallel"}),
-          .schedule = any_of(given, kScheduleFlags),
-          .zero = one_of(given, {"zero-stage", "use-distributed-optimizer"}),
-          .overlap = one_of(given, {"overlap-grad-reduce", "overlap-param-gather"}),
-          .recompute = any_of(given, kRecomputeFlags),
-          .offload = one_of(given, {"cpu-offload"}),
-          .precision = one_of(given, {"bf16", "fp16"}),
-          .fp8_param_gather = one_of(given, {"fp8-param-gather"})};
+  Fixed fixed;
+  for (const LayoutFlag& flag : kLayoutFlags)
+    if (flag.part != nullptr && given.contains(flag.name)) fixed.*flag.part = true;
+  if (given.contains("enable-zbh1-pipeline")) fixed.schedule = true;
+  return fixed;
 }
 
 Fixed all_fixed() noexcept {
   return {true, true, true, true, true, true, true, true, true, true, true};
+}
+
+std::vector<std::string> open_flags(const Given& given) {
+  const Fixed fixed = fixed_by(given);
+  std::vector<std::string> names;
+  for (const LayoutFlag& flag : kLayoutFlags)
+    if (flag.part != nullptr ? !(fixed.*flag.part) : !given.contains(flag.name))
+      names.emplace_back(flag.name);
+  return names;
+}
+
+std::vector<std::string> flags_of_choice() {
+  std::vector<std::string> names;
+  for (const LayoutFlag& flag : kLayoutFlags)
+    if (flag.chosen) names.emplace_back(flag.name);
+  return names;
+}
+
+void forget_chosen(TrainConfig& config, const Given& on_line) {
+  std::erase_if(config.chosen_flags, [&](const auto& name) { return on_line.contains(name); });
+}
+
+void reopen(TrainConfig& config, Given& given) {
+  for (const std::string& name : config.chosen_flags) {
+    const LayoutFlag* flag = std::ranges::find(kLayoutFlags, name, &LayoutFlag::name);
+    if (flag == std::end(kLayoutFlags))
+      throw cli::UsageError(
+          concat("--chosen-flags ", cli::quote(name), ": is no flag that decides a layout"));
+    flag->reset(config);
+    given.erase(name);
+  }
+  config.chosen_flags.clear();
 }
 
 std::vector<std::string> words_of(const Layout& l, const Fixed& fixed) {
@@ -223,7 +274,8 @@ std::string describe(const Layout& l) {
     if (l.overlap) text += ", overlap";
     if (l.fp8_param_gather) text += ", FP8 gather";
   }
-  text += concat(", ", l.microbatches, " x ", l.micro_batch_size, " samples");
+  text += concat(", ", l.microbatches, " x ", l.micro_batch_size,
+                 l.microbatches * l.micro_batch_size == 1 ? " sample" : " samples");
   switch (l.recompute) {
     case Layout::Recompute::none:
       break;
@@ -231,7 +283,7 @@ std::string describe(const Layout& l) {
       text += ", recompute selective";
       break;
     case Layout::Recompute::block:
-      text += concat(", recompute ", l.recompute_layers, " layers of a stage");
+      text += concat(", recompute ", cli::counted(l.recompute_layers, "layer"), " of a stage");
       break;
     case Layout::Recompute::full:
       text += concat(", recompute full");

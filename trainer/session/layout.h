@@ -46,6 +46,16 @@ Fixed fixed_by(const Given& given);
 /// Everything is fixed: the layout is the command's.
 Fixed all_fixed() noexcept;
 
+/// Names of the flags that decide a layout and that `given` leaves open.
+std::vector<std::string> open_flags(const Given& given);
+/// The flags that a chosen layout may set.
+std::vector<std::string> flags_of_choice();
+/// Takes out of config.chosen_flags, which a configuration file has, what the command line sets.
+void forget_chosen(TrainConfig& config, const Given& on_line);
+/// Opens config.chosen_flags, which an earlier choice set: they are as if nothing had given them.
+/// Errors: cli::UsageError for a name that is no flag of a layout.
+void reopen(TrainConfig& config, Given& given);
+
 /// Sets the flags of `layout` that `fixed` leaves open, as if the command had given them.
 void apply(const Layout& layout, const Fixed& fixed, TrainConfig& config, Given& given);
 

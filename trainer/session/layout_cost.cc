@@ -94,11 +94,18 @@ int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage) {
 
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   int64_t most = 0;
-  // Of stages that compute the same, the first keeps the most micro-batches.
-  for (const std::vector<int>& alike : stages_alike(run)) {
-    const Setup setup{run.spec, run.options, stage_of(run, alike.front())};
+  const auto take = [&](int stage) {
+    const Setup setup{run.spec, run.options, stage_of(run, stage)};
     most =
         std::max(most, exact ? plan_engine(setup, nullptr).total_bytes : plan_largest_step(setup));
+  };
+  // Of stages that compute the same, the first keeps the most micro-batches. In a zero-bubble
+  // pipeline a later one may keep more, for its weight gradients.
+  const bool zero_bubble = run.options.schedule == ScheduleKind::zero_bubble;
+  for (const std::vector<int>& alike : stages_alike(run)) {
+    take(alike.front());
+    for (size_t i = 1; zero_bubble && i < alike.size(); ++i)
+      if (exact || i + 1 == alike.size()) take(alike[i]);
   }
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }

@@ -41,8 +41,8 @@ struct PlannedRun {
 PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& cluster,
                     int64_t vocab_size);
 
-/// The most bytes that any stage takes on a GPU, by the first among those that compute the same: by
-/// its exact plan, or only by that of its largest step.
+/// The most bytes that any stage takes on a GPU: by its exact plan, or only by that of its largest
+/// step. Of stages that compute the same, those are planned that can take most.
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact);
 
 /// A lower bound of that, by the first stage: much faster to find. `states`: without what a step

@@ -11,11 +11,13 @@
 #include "tools/cli/text.h"
 #include "trainer/log/iteration_line.h"
 #include "trainer/session/auto_layout.h"
+#include "trainer/session/layout_beside.h"
 
 namespace trainer {
 namespace {
 
 using cli::concat;
+using cli::counted;
 using cli::with_commas;
 
 constexpr double kGib = int64_t{1} << 30;
@@ -47,8 +49,8 @@ std::string command_of(const Choice& choice, const ReportContext& context) {
                " --master_addr $MASTER_ADDR --master_port $MASTER_PORT --no-python \\\n "
                ""));
   words.push_back("trainer");
-  if (one_host && cluster.world_size > 1)
-    words.push_back(concat("--nproc-per-node ", cluster.world_size));
+  // One rank, too: without it the trainer starts one for each GPU.
+  if (one_host) words.push_back(concat("--nproc-per-node ", cluster.world_size));
   for (const std::string& word : context.words) words.push_back(cli::shell_word(word));
   const std::vector<std::string> layout = words_of(choice.layout, fixed_of(context.task));
   words.insert(words.end(), layout.begin(), layout.end());
@@ -61,10 +63,9 @@ std::string choice_text(const Choice& c, size_t place, const ReportContext& cont
   text += format("    memory      %s a GPU of %s\n", gib(c.bytes).c_str(),
                  gib(room_of(context.task.card)).c_str());
   text += format(
-      "    step        %.4g s of %lld samples: compute %.1f%%, bubble %.1f%%, exposed "
-      "communication "
+      "    step        %.4g s of %s: compute %.1f%%, bubble %.1f%%, exposed communication "
       "%.1f%%\n",
-      r.seconds, static_cast<long long>(c.layout.global_batch_size()),
+      r.seconds, counted(c.layout.global_batch_size(), "sample").c_str(),
       percent(r.compute, r.seconds), percent(r.bubble, r.seconds), percent(r.exposed, r.seconds));
   text +=
       format("    tokens/s    %s, %s a GPU; MFU %.1f%%; %.3g mJ a token\n",
@@ -74,7 +75,7 @@ std::string choice_text(const Choice& c, size_t place, const ReportContext& cont
                  .c_str(),
              100 * r.mfu, 1e3 * r.joules_per_token);
   if (context.has_length)
-    text += format("    run         %s steps, about %s\n", with_commas(c.train_iters).c_str(),
+    text += format("    run         %s, about %s\n", counted(c.train_iters, "step").c_str(),
                    format_duration(run_seconds(c)).c_str());
   return text;
 }
@@ -82,28 +83,31 @@ std::string choice_text(const Choice& c, size_t place, const ReportContext& cont
 std::string refusals_text(const SearchResult& result) {
   constexpr size_t kShown = 5;
   std::vector<std::pair<int64_t, std::string>> sorted;
-  int64_t all = 0;
-  for (const auto& [words, count] : result.refusals) {
-    sorted.emplace_back(-count, words);
-    all += count;
-  }
+  for (const auto& [words, count] : result.refusals) sorted.emplace_back(-count, words);
   std::sort(sorted.begin(), sorted.end());
   std::string text;
-  if (all == 0) return text;
-  text += format("    %8s  the trainer refuses:\n", with_commas(all).c_str());
+  if (sorted.empty()) return text;
+  text += format("    %8s  the trainer refuses:\n", with_commas(result.refused()).c_str());
   for (size_t i = 0; i < sorted.size() && i < kShown; ++i)
     text +=
         format("    %8s    %s\n", with_commas(-sorted[i].first).c_str(), sorted[i].second.c_str());
   if (sorted.size() > kShown)
-    text += format("    %8s    and %zu other reasons\n", "", sorted.size() - kShown);
+    text += format("    %8s    and %s\n", "",
+                   counted(static_cast<int64_t>(sorted.size() - kShown), "other reason").c_str());
   return text;
 }
 
 std::string miss_text(const SearchResult& result, const ReportContext& context) {
   if (!result.nearest_miss) return "";
   const SearchResult::Miss& miss = *result.nearest_miss;
-  std::string text = concat("nearest miss: ", describe(miss.layout), "\n    needs ",
-                            gib(miss.bytes), " of ", gib(room_of(context.task.card)));
+  const int64_t room = room_of(context.task.card);
+  std::string text =
+      concat("nearest miss: ", describe(miss.layout), "\n    needs ", bytes_of(miss.bytes, room));
+  if (result.best.empty()) text += context.task.as_given ? "" : ", the least of all layouts";
+  if (result.least_plain)
+    text += concat("\n    without recomputation and offload the least is ",
+                   bytes_of(result.least_plain->bytes, room), ": ",
+                   describe(result.least_plain->layout));
   if (miss.fitting && !result.best.empty()) {
     Layout plain = miss.layout;
     const std::vector<std::string> before = words_of(plain, {}),
@@ -159,6 +163,15 @@ nlohmann::ordered_json json_of(const Choice& c, const ReportContext& context) {
 
 }  // namespace
 
+std::string bytes_of(int64_t bytes, int64_t room) {
+  const auto text = [](int64_t n, int digits) {
+    return format("%.*f", digits, static_cast<double>(n) / kGib);
+  };
+  int digits = 1;
+  while (digits < 9 && bytes != room && text(bytes, digits) == text(room, digits)) ++digits;
+  return concat(text(bytes, digits), " GiB of ", text(room, digits), " GiB");
+}
+
 std::string text_report(const SearchResult& result, const ReportContext& context) {
   const SearchTask& task = context.task;
   std::string text = concat("card        ", basis_of(task.card), "\n");
@@ -169,7 +182,7 @@ std::string text_report(const SearchResult& result, const ReportContext& context
     text += format(
         "parameters  %s\n",
         with_commas(count_parameters(planned_run(task, result.best.front().layout).spec)).c_str());
-  text += format("searched    %s layouts in %.2f s\n\n", with_commas(result.enumerated).c_str(),
+  text += format("searched    %s in %.2f s\n\n", counted(result.enumerated, "layout").c_str(),
                  result.seconds);
   for (size_t i = 0; i < result.best.size(); ++i)
     text += choice_text(result.best[i], i + 1, context);
@@ -177,6 +190,8 @@ std::string text_report(const SearchResult& result, const ReportContext& context
     text += "no layout fits: more GPUs, larger ones, or a smaller model\n";
   else
     text += concat("\nthe first as a command:\n", command_of(result.best.front(), context), "\n");
+  if (!result.best.empty() && !context.lacks.empty())
+    text += concat("the trainer also needs: ", cli::join(context.lacks, ", "), "\n");
   if (!result.best.empty())
     if (const std::optional<Choice> fp8 = in_fp8(task, result.best.front()))
       text += format(
@@ -188,10 +203,7 @@ std::string text_report(const SearchResult& result, const ReportContext& context
   text += "\nleft out\n" + refusals_text(result);
   text += format("    %8s  do not fit as they are; what makes them fit is slower, or not enough\n",
                  with_commas(result.no_room).c_str());
-  text +=
-      format("    %8s  fit and are slower\n",
-             with_commas(result.costed - result.no_room - static_cast<int64_t>(result.best.size()))
-                 .c_str());
+  text += format("    %8s  fit and are slower\n", with_commas(result.fit_slower()).c_str());
   text += format("    %8s  would be slower with any memory: not examined further\n",
                  with_commas(result.slower_by_bound).c_str());
   return text + miss_text(result, context);
@@ -205,9 +217,12 @@ std::string json_report(const SearchResult& result, const ReportContext& context
                   {"source", task.card.source},
                   {"measured", task.card.measured},
                   {"measured_transfers", task.card.measured_transfers},
-                  {"memory_bytes", room_of(task.card)}};
+                  {"memory_bytes", room_of(task.card)},
+                  {"network_gb_per_s", task.card.network_gb_per_s}};
   json["world_size"] = task.cluster.world_size;
   json["local_world_size"] = task.cluster.local_size;
+  if (!result.best.empty())
+    json["parameters"] = count_parameters(planned_run(task, result.best.front().layout).spec);
   json["layouts"] = result.enumerated;
   json["best"] = nlohmann::ordered_json::array();
   for (const Choice& c : result.best) json["best"].push_back(json_of(c, context));
@@ -216,8 +231,12 @@ std::string json_report(const SearchResult& result, const ReportContext& context
       json["first_in_fp8"] = {{"memory_bytes", fp8->bytes},
                               {"step_seconds", fp8->report.seconds},
                               {"tokens_per_second", fp8->report.tokens_per_second}};
+  json["missing_flags"] = context.lacks;
+  json["refused_layouts"] = result.refused();
   json["refused"] = result.refusals;
+  json["examined"] = result.costed;
   json["do_not_fit"] = result.no_room;
+  json["fit_and_slower"] = result.fit_slower();
   json["slower_by_bound"] = result.slower_by_bound;
   if (result.nearest_miss) {
     const SearchResult::Miss& miss = *result.nearest_miss;
@@ -225,7 +244,11 @@ std::string json_report(const SearchResult& result, const ReportContext& context
                             {"memory_bytes", miss.bytes},
                             {"tokens_per_second", miss.tokens_per_second}};
     if (miss.fitting) json["nearest_miss"]["fitting"] = json_of(*miss.fitting, context);
+    if (result.best.empty()) json["least_memory_bytes"] = miss.bytes;
   }
+  if (result.least_plain)
+    json["least_without_recomputation"] = {{"layout", describe(result.least_plain->layout)},
+                                           {"memory_bytes", result.least_plain->bytes}};
   return json.dump(2) + "\n";
 }
 

@@ -18,7 +18,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 #include "trainer/planning/clock.h"
-#include "trainer/session/assembly.h"
+#include "trainer/session/layout_beside.h"
 
 namespace trainer {
 namespace {
@@ -78,6 +78,7 @@ class Search {
     std::vector<Choice> fits;  ///< With recomputation; the first is the fastest.
     /// Of the unchanged layout, if it does not fit; or a lower bound.
     std::optional<int64_t> missed_bytes;
+    std::vector<Misfit> misfits;
   };
 
   PlannedRun planned(const Layout& layout) const { return planned_run(task_, layout); }
@@ -122,6 +123,7 @@ class Search {
     return found_.size() < wanted_ || bound <= seconds_per_sample(found_.back());
   }
   void examine(std::vector<Core>& order, bool all, SearchResult& result);
+  void miss_of_all(SearchResult& result);
   bool verify_best(SearchResult& result);
   /// By the exact plan of every stage.
   int64_t exact_bytes(const Layout& layout);
@@ -143,6 +145,7 @@ class Search {
   };
   std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
   std::vector<Choice> found_;
+  std::vector<Misfit> misfits_;  ///< All layouts, as long as none fits.
 };
 
 double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
@@ -403,6 +406,7 @@ Search::Outcome Search::consider(const Core& core, const Layout& layout, double 
     out.fits.push_back(std::move(*costed.choice));
     return out;
   }
+  out.misfits.push_back({layout, costed.states, costed.bytes});
   if (costed.states <= room_) {
     out.missed_bytes = costed.bytes;
     add_recomputed(core, layout, costed.bytes, limit, worker, out);
@@ -411,6 +415,7 @@ Search::Outcome Search::consider(const Core& core, const Layout& layout, double 
     Layout next = layout;
     next.cpu_offload = true;
     costed = cost(next, limit, worker);
+    out.misfits.push_back({next, costed.states, costed.bytes});
     if (costed.choice)
       out.fits.push_back(std::move(*costed.choice));
     else if (costed.states <= room_)
@@ -455,6 +460,8 @@ void Search::consider_all(std::span<const std::pair<const Core*, size_t>> layout
 void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, SearchResult& result) {
   ++result.costed;
   if (outcome.fits.empty()) ++result.no_room;
+  if (outcome.fits.empty() && found_.empty())
+    misfits_.insert(misfits_.end(), outcome.misfits.begin(), outcome.misfits.end());
   if (outcome.missed_bytes) {
     // The smallest excess of memory among those that could still be the fastest.
     const bool faster = found_.empty() || core.bound < seconds_per_sample(found_.front());
@@ -505,6 +512,8 @@ SearchResult Search::run(bool all) {
     int64_t most = 0;
     for (const auto& [words, count] : result.refusals)
       if (count > most) why = words, most = count;
+    if (result.refusals.size() > 1)
+      why += cli::concat(" (the most frequent of ", result.refusals.size(), " reasons)");
     throw cli::UsageError(why);
   }
   const SearchResult fresh = result;
@@ -512,11 +521,13 @@ SearchResult Search::run(bool all) {
   if (!verify_best(result)) {  // and has displaced others.
     exactly_ = true;
     found_.clear();
+    misfits_.clear();
     result = fresh;
     examine(order, all, result);
     verify_best(result);
   }
   result.slower_by_bound = taken - result.costed;
+  if (result.best.empty()) miss_of_all(result);
   if (result.nearest_miss) {
     SearchResult::Miss& miss = *result.nearest_miss;
     miss.bytes = exact_bytes(miss.layout);
@@ -530,6 +541,17 @@ SearchResult Search::run(bool all) {
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
+}
+
+/// Where nothing fits: what takes least.
+void Search::miss_of_all(SearchResult& result) {
+  if (misfits_.empty()) return;
+  const LeastMemory least = least_memory(task_, misfits_, true);
+  result.nearest_miss = {.layout = least.layout, .bytes = least.bytes};
+  const bool recomputes = !fixed_.recompute && least.layout.recompute != Recompute::none;
+  if (recomputes || (!fixed_.offload && least.layout.cpu_offload))
+    result.least_plain = least_memory(task_, misfits_, false);
+  if (result.least_plain) result.least_plain->bytes = exact_bytes(result.least_plain->layout);
 }
 
 void Search::examine(std::vector<Core>& order, bool all, SearchResult& result) {
@@ -568,29 +590,6 @@ PlannedRun planned_run(const SearchTask& task, const Layout& layout) {
   Given given = task.given;
   apply(layout, fixed_of(task), config, given);
   return plan_run(config, std::move(given), task.cluster, task.vocab_size);
-}
-
-std::optional<Choice> in_fp8(const SearchTask& task, const Choice& choice) {
-  const ops::Gpu* gpu = find_product(task.card.product);
-  if (!task.config.fp8_format.empty() || gpu == nullptr ||
-      !ops::fp8_refusal(gpu->capability, ops::Fp8Scales::tensors).empty())
-    return std::nullopt;
-  SearchTask with = task;
-  with.config.fp8_format = "hybrid";
-  with.given.insert("fp8-format");
-  try {
-    const PlannedRun run = planned_run(with, choice.layout);
-    if (run.options.model_dtype != DType::bf16) return std::nullopt;
-    Choice out = choice;
-    out.bytes = bytes_taken(run, task.card, true);
-    if (out.bytes > room_of(task.card)) return std::nullopt;
-    CardTimes times(task.card, run.options.cpu_offload);
-    out.report =
-        report_of(estimate_step(run, task.cluster, task.card, times), run, task.cluster, task.card);
-    return out;
-  } catch (const std::exception&) {  // the trainer refuses FP8 here; the choice stands without it.
-    return std::nullopt;
-  }
 }
 
 SearchResult search_layouts(const SearchTask& task) { return Search(task).run(false); }

@@ -1,7 +1,8 @@
 // The search for the layout with the least time per token: every layout is enumerated and checked
 // by the trainer's own rules, ordered by a lower bound on its time, and costed in that order until
 // no other can be faster. The same command gives the same result for any number of threads. Not
-// here: costing (layout_cost.h), printing (layout_report.h).
+// here: costing (layout_cost.h), what is found for the chosen layouts and where none fits
+// (layout_beside.h), printing (layout_report.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -42,6 +43,12 @@ struct Choice {
 /// The parts of the layout that the command fixes.
 Fixed fixed_of(const SearchTask& task);
 
+/// A layout and the bytes of the GPU that uses most.
+struct LeastMemory {
+  Layout layout;
+  int64_t bytes = 0;
+};
+
 /// The result of the search.
 struct SearchResult {
   std::vector<Choice> best;  ///< At most `top`, the fastest first.
@@ -50,7 +57,7 @@ struct SearchResult {
   int64_t no_room = 0;          ///< Costed, but do not fit, or only with recomputation that is of
                                 ///< no use.
   std::map<std::string, int64_t> refusals;  ///< The trainer's messages, with counts.
-  /// The layout that would be fastest if it fitted.
+  /// The layout that would be fastest if it fitted; if none fits, the one that takes least.
   struct Miss {
     Layout layout;
     int64_t bytes = 0;
@@ -58,7 +65,20 @@ struct SearchResult {
     std::optional<Choice> fitting;  ///< The same with recomputation, if that fits.
   };
   std::optional<Miss> nearest_miss;
+  /// If none fits and the nearest miss recomputes or offloads: the one that takes least without.
+  std::optional<LeastMemory> least_plain;
   double seconds = 0;  ///< Duration of the search.
+
+  /// How many the trainer refuses.
+  int64_t refused() const noexcept {
+    int64_t all = 0;
+    for (const auto& [words, count] : refusals) all += count;
+    return all;
+  }
+  /// How many fit and are slower than the best.
+  int64_t fit_slower() const noexcept {
+    return costed - no_room - static_cast<int64_t>(best.size());
+  }
 };
 
 /// Bytes that a run can use on the task's card.
@@ -70,11 +90,6 @@ SearchResult search_layouts(const SearchTask& task);
 
 /// The same by costing everything: for tests.
 SearchResult search_all(const SearchTask& task);
-
-/// What a layout would cost with its linears in FP8 (--fp8-format hybrid): the numbers that are
-/// trained differ, so nobody is given it unasked. Absent where the command says fp16, fp32 or FP8
-/// itself, where the card has no FP8, and where it is refused or does not fit.
-std::optional<Choice> in_fp8(const SearchTask& task, const Choice& choice);
 
 /// The command of `task` with a layout. Errors: as plan_run in layout_cost.h.
 PlannedRun planned_run(const SearchTask& task, const Layout& layout);

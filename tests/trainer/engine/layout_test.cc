@@ -246,16 +246,20 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
     EngineOptions options = options_of(l);
     change(options);
     return layout_refusal(spec_of(l), options,
-                          make_topology(0, l.tensor * l.pipeline, l.tensor, l.pipeline));
+                          make_topology(0, l.tensor * l.pipeline * l.data, l.tensor, l.pipeline));
   };
   const auto nothing = [](EngineOptions&) {};
   EXPECT_EQ(refusal({.tensor = 2, .pipeline = 2, .sequence = true}, nothing), "");
   EXPECT_EQ(refusal({.tensor = 3}, nothing),
-            "num_attention_heads 8 cannot be divided among 3 tensor-parallel ranks");
+            "--tensor-model-parallel-size 3 does not divide --num-attention-heads 8");
   EXPECT_EQ(refusal({.family = "llama", .tensor = 8}, nothing),
-            "num_query_groups 4 cannot be divided among 8 tensor-parallel ranks");
+            "--tensor-model-parallel-size 8 does not divide --num-query-groups 4");
   EXPECT_EQ(refusal({.tensor = 8, .sequence = true}, [](EngineOptions& o) { o.seq_length = 12; }),
-            "sequence parallel: seq_length 12 cannot be divided among 8 tensor-parallel ranks");
+            "--tensor-model-parallel-size 8 does not divide --seq-length 12, as "
+            "--sequence-parallel needs");
+  EXPECT_EQ(refusal({.pipeline = 2, .schedule = ScheduleKind::zero_bubble, .data = 2, .zero = 2},
+                    nothing),
+            "--pipeline-schedule zero-bubble needs whole gradients: --zero-stage 0 or 1, not 2");
   EXPECT_EQ(refusal({.pipeline = 5}, nothing), "4 layers: fewer than the 5 parts of the pipeline");
   EXPECT_EQ(refusal({.pipeline = 2}, [](EngineOptions& o) { o.chunks = 2; }),
             "2 model chunks a rank: more than one for the interleaved schedule");

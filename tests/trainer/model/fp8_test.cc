@@ -431,22 +431,29 @@ TEST(Fp8Model, RefusesSizesThatTheHardwareCannotMultiply) {
   options.seq_length = 12;
   options.micro_batch_size = 1;
   EXPECT_EQ(layout_refusal(spec, options, {}),
-            "fp8: micro_batch_size * seq_length = 12: not a multiple of 16");
+            "--micro-batch-size 1 times --seq-length 12: --fp8-format needs a multiple of 16");
   spec.ffn_hidden_size = 72;
   options.seq_length = 16;
   EXPECT_EQ(layout_refusal(spec, options, {}),
-            "fp8: ffn_hidden_size / tensor-parallel ranks = 72: not a multiple of 16");
+            "--ffn-hidden-size 72: --fp8-format needs a multiple of 16");
+  spec.ffn_hidden_size = 144;
+  EXPECT_EQ(layout_refusal(spec, options, make_topology(0, 2, 2, 1)),
+            "--ffn-hidden-size 144 is 72 on each of 2 tensor-parallel ranks: --fp8-format needs a "
+            "multiple of 16");
   spec = small("llama");
   spec.num_attention_heads = 2;
   spec.num_query_groups = 1;
   spec.kv_channels = 4;
-  EXPECT_EQ(layout_refusal(spec, options, {}),
-            "fp8: heads * kv_channels / tensor-parallel ranks = 8: not a multiple of 16");
+  EXPECT_EQ(
+      layout_refusal(spec, options, {}),
+      "--num-attention-heads 2 times --kv-channels 4 is 8: --fp8-format needs a multiple of 16");
   spec.kv_channels = 6;
   EXPECT_EQ(layout_refusal(spec, options, {}),
-            "fp8: qkv size / tensor-parallel ranks = 24: not a multiple of 16");
+            "--num-attention-heads 2 and twice --num-query-groups 1 times --kv-channels 6 is 24: "
+            "--fp8-format needs a multiple of 16");
   spec.hidden_size = 40;
-  EXPECT_EQ(layout_refusal(spec, options, {}), "fp8: hidden_size = 40: not a multiple of 16");
+  EXPECT_EQ(layout_refusal(spec, options, {}),
+            "--hidden-size 40: --fp8-format needs a multiple of 16");
 }
 
 }  // namespace

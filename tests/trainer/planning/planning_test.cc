@@ -330,13 +330,37 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
     return "";
   };
   EXPECT_EQ(error("\"watts\": 692", "\"watts\": -1"),
-            "c.json: watts: -1.0: expected more than 0 to 100000");
+            "c.json: watts: -1.0: expected 1e-06 to 100000");
   EXPECT_EQ(error("\"watts\": 692", "\"wats\": 692"), "c.json: watts: is missing");
   EXPECT_EQ(error("\"watts\": 692", "\"wat\": 1, \"watts\": 692"), "c.json: wat: is not known");
   EXPECT_EQ(error("\"kind\":\"forward\"", "\"kind\":\"backward\""),
-            "c.json: products[0]: kind: \"backward\" is not known");
+            "c.json: products[0]: kind: \"backward\": expected one of forward, forward_activation, "
+            "input, input_slope, weight, fp8, fp8_weight, fp8_rows, fp8_rows_weight, fp8_blocks, "
+            "fp8_blocks_weight");
   EXPECT_EQ(error("\"rows\":1024", "\"rows\":0"),
-            "c.json: products[0]: rows: 0: expected a whole number of at least 1");
+            "c.json: products[0]: rows: 0: expected a whole number from 1 to 1099511627776");
+  // What times are divided by: no time is infinite.
+  EXPECT_EQ(error("\"watts\": 692", "\"watts\": 1e-310, \"more\": 6"),
+            "c.json: watts: 1e-310: expected 1e-06 to 100000");
+  EXPECT_EQ(error("\"power_limit\": 0.", "\"power_limit\": 1e-310, \"more\": 0."),
+            "c.json: power_limit: 1e-310: expected 0, or 1e-06 to 10");
+  EXPECT_EQ(error("\"hidden_cost\": 0", "\"hidden_cost\": -1, \"more\": 0"),
+            "c.json: hidden_cost: -1: expected 0 to 10");
+  for (const char* key : {"tflops", "forward_tflops", "backward_tflops", "tb_per_s", "gb_per_s"})
+    EXPECT_THAT(
+        error(std::string("\"") + key + "\":", std::string("\"") + key + "\":1e-310, \"more\":"),
+        HasSubstr(std::string("[0]: ") + key + ": 1e-310: expected 1e-06 to 1"));
+  EXPECT_EQ(error("\"watts\": 692", "\"watts\": 1e999, \"more\": 6"),
+            "c.json: has a number beyond 1.8e+308");
+  EXPECT_EQ(error("\"watts\": 692", "\"watts\": \"" + std::string(1000, 'x') + "\", \"more\": 6"),
+            "c.json: watts: \"" + std::string(59, 'x') + "... is not a number");
+  EXPECT_THAT(
+      error("\"operation\":\"adamw\"", "\"operation\":\"adam\\n\""),
+      testing::ContainsRegex("^c.json: passes\\[[0-9]+\\]: operation: \"adam\\\\n\": expected "
+                             "one of any, bias_gradient, .*, adamw, .*$"));
+  EXPECT_THAT(error("\"operation\":\"adamw\"", "\"operation\":\"linear_forward\""),
+              HasSubstr("\"linear_forward\": expected one of"))
+      << "it is a product";
   EXPECT_EQ(error("\"gristmill_card\": 3", "\"gristmill_card\": 4"),
             "c.json: gristmill_card: 4: this program reads 1 to 3");
   EXPECT_THAT(error("{", "["), HasSubstr("c.json: byte "));

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 
 #include "tools/cli/fields.h"
@@ -134,6 +135,19 @@ TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
               testing::ContainsRegex("needs [0-9.]+ GiB of 18.0 GiB; with --.*[a-z0-9] it fits"));
 }
 
+// Not every stage that computes the same takes the same, and a later one may take most.
+TEST(LayoutSearchTest, BytesAreThoseOfTheStageThatTakesMost) {
+  SearchTask t = task(6, 4096, 4, 16);
+  Layout layout{.microbatches = 16, .pipeline = 4, .schedule = "zero-bubble", .bf16 = true};
+  layout.recompute = Layout::Recompute::selective;
+  const PlannedRun run = planned_run(t, layout);
+  std::vector<int64_t> stages;
+  for (int stage = 0; stage < 4; ++stage) stages.push_back(bytes_of_stage(run, t.card, stage));
+  EXPECT_EQ(std::ranges::max_element(stages) - stages.begin(), 2) << "else this shows nothing";
+  for (const bool exact : {true, false})
+    EXPECT_EQ(bytes_taken(run, t.card, exact), std::ranges::max(stages)) << exact;
+}
+
 /// Everything that recomputation may be, for one layout.
 std::vector<Layout> recomputed(const Layout& layout, int64_t layers) {
   std::vector<Layout> out = {layout};
@@ -146,6 +160,88 @@ std::vector<Layout> recomputed(const Layout& layout, int64_t layers) {
   for (int64_t i = 1; i < layers; ++i) add(Layout::Recompute::block, i);
   for (const int64_t together : {1, 2, 4, 8}) add(Layout::Recompute::full, together);
   return out;
+}
+
+/// The bytes of what takes least in a space, and of what does without recomputation and offload.
+struct Least {
+  int64_t any = INT64_MAX, plain = INT64_MAX;
+  Layout layout;  ///< Of `any`.
+};
+Least least_of_all(const SearchTask& t) {
+  const int64_t layers = *t.config.num_layers;
+  const LayoutSpace space{.world_size = t.cluster.world_size,
+                          .local_size = t.cluster.local_size,
+                          .num_layers = layers,
+                          .most_samples = t.most_samples,
+                          .bf16 = true};
+  Least least;
+  for (const Layout& layout : enumerate_layouts(space, t.config, {})) {
+    for (Layout changed : recomputed(layout, layers)) {
+      for (const bool host : {false, true}) {
+        changed.cpu_offload = host;
+        try {
+          const int64_t bytes = bytes_taken(planned_run(t, changed), t.card, true);
+          if (changed == layout) least.plain = std::min(least.plain, bytes);
+          if (bytes < least.any) least.any = bytes, least.layout = changed;
+        } catch (const std::exception&) {
+          continue;  // the trainer refuses it.
+        }
+      }
+    }
+  }
+  return least;
+}
+
+// Where nothing fits, what takes least is named, with and without recomputation and offload: of
+// everything that could be chosen.
+TEST(LayoutSearchTest, WhatTakesLeastIsNamedWhereNothingFits) {
+  SearchTask t = task(48, 512, 1, 4, 0.7);
+  Least least = least_of_all(t);
+  EXPECT_GT(least.layout.recompute_layers, 1) << "else this shows nothing";
+  SearchResult result = search_layouts(t);
+  ASSERT_TRUE(result.nearest_miss && result.least_plain);
+  EXPECT_EQ(result.nearest_miss->bytes, least.any);
+  EXPECT_EQ(result.least_plain->bytes, least.plain);
+
+  t = task(4, 2048, 4, 8, 0.7);
+  least = least_of_all(t);
+  ASSERT_LT(least.any, least.plain);
+  result = search_layouts(t);
+  EXPECT_TRUE(result.best.empty());
+  ASSERT_TRUE(result.nearest_miss && result.least_plain);
+  EXPECT_EQ(result.nearest_miss->bytes, least.any);
+  EXPECT_EQ(result.least_plain->bytes, least.plain);
+  EXPECT_GT(result.nearest_miss->tokens_per_second, 0);
+  const std::string text = text_report(result, {.task = t, .words = {}});
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "nearest miss: tensor .*, (recompute|state) .*\n    needs [0-9.]+ GiB of "
+                        "0.7 GiB, the least of all layouts\n    without recomputation and offload "
+                        "the least is [0-9.]+ GiB of 0.7 GiB: tensor "));
+  // A layout that the command fixes is the only one.
+  t.as_given = true;
+  t.config.micro_batch_size = 2;
+  result = search_layouts(t);
+  ASSERT_TRUE(result.nearest_miss.has_value());
+  EXPECT_FALSE(result.least_plain.has_value());
+  EXPECT_EQ(result.nearest_miss->bytes,
+            bytes_taken(planned_run(t, result.nearest_miss->layout), t.card, true));
+  EXPECT_THAT(text_report(result, {.task = t, .words = {}}),
+              testing::ContainsRegex("nearest miss: tensor 1, pipeline 1, data 4, [0-9] x 2 "
+                                     "samples\n    needs [0-9.]+ GiB of 0.7 GiB\n$"));
+}
+
+// With enough memory for what takes least, there is a layout.
+TEST(LayoutSearchTest, TheLeastIsEnough) {
+  SearchTask t = task(4, 2048, 4, 8, 0.7);
+  const int64_t least = search_layouts(t).nearest_miss->bytes;
+  t.card.memory_gib = static_cast<double>(least) / (int64_t{1} << 30);
+  EXPECT_FALSE(search_layouts(t).best.empty());
+  t.card.memory_gib = static_cast<double>(least - 1024) / (int64_t{1} << 30);
+  const SearchResult none = search_layouts(t);
+  EXPECT_TRUE(none.best.empty());
+  EXPECT_EQ(none.nearest_miss->bytes, least);
+  const std::string text = text_report(none, {.task = t, .words = {}});
+  EXPECT_FALSE(std::regex_search(text, std::regex("needs ([0-9.]+ GiB) of \\1"))) << text;
 }
 
 // The bound by which the search leaves out what cannot fit is never above what is taken, and near
@@ -291,6 +387,14 @@ TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
   EXPECT_THAT([&] { search_layouts(t); },
               testing::ThrowsMessage<cli::UsageError>(
                   "--num-attention-heads 5 does not divide --hidden-size 1024"));
+  // Several reasons, and no layout that escapes all.
+  t = task(6, 1024, 1, 3);
+  t.config.fp8_format = "hybrid";
+  t.config.seq_length = 12;
+  EXPECT_THAT([&] { search_layouts(t); },
+              testing::ThrowsMessage<cli::UsageError>(
+                  "--micro-batch-size 1 times --seq-length 12: --fp8-format needs a multiple of 16 "
+                  "(the most frequent of 3 reasons)"));
   t = task(6, 1024, 4, 2);
   t.given = {"micro-batch-size"};
   t.config.micro_batch_size = 3;
