@@ -299,6 +299,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     if (memory && job.launch().restarts == 0)
       call.console.note("in memory: " + in_memory_note(config, spec, options, hosts));
     Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
+    expect_own_start(start, config, prepared.from_save, job);
     expect_one_beginning(start, config, job);
     if (job.launch().restarts == 0) {
       note_what_is_replaced(config, start, call.console);
