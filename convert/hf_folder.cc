@@ -42,7 +42,8 @@ using Named = std::pair<std::string, TensorSource>;
 // Marks a folder that is being written, so that a later run recognises the files of a killed one.
 constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
 
-// Files of a folder that has no config.json yet; removed unless kept.
+// Files of a folder that has no config.json yet; unless kept, removed: config.json first, the mark
+// last.
 class FolderFiles {
  public:
   explicit FolderFiles(std::string folder) : folder_(std::move(folder)) { write(kUnfinished, ""); }
@@ -50,17 +51,23 @@ class FolderFiles {
   FolderFiles& operator=(const FolderFiles&) = delete;
   ~FolderFiles() {
     std::error_code ignored;
-    for (const std::string& name : written_) fs::remove(folder_ + "/" + name, ignored);
+    for (auto name = written_.rbegin(); name != written_.rend(); ++name)
+      fs::remove(folder_ + "/" + *name, ignored);
   }
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  void add(const std::string& name) { written_.push_back(name); }
+  /// `commit` gives a file its name. An error after that, as of the disk, leaves no new file.
+  void name(const std::string& name, const std::function<void()>& commit) {
+    const bool is_new = !fs::exists(path(name));
+    if (is_new) written_.push_back(name);
+    commit();
+    if (!is_new) written_.push_back(name);
+  }
   void write(const std::string& name, const std::string& text) {
     fs::create_directories(fs::path(path(name)).parent_path());
     indexed::OutputFile out(path(name), indexed::Existing::replace);
     out.write(text);
-    out.commit();
-    add(name);
+    this->name(name, [&] { out.commit(); });
   }
   void keep() {
     fs::remove(path(kUnfinished));
@@ -401,8 +408,7 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   HfResult result;
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shard_name(i, shards.size());
-    write_shard(shards[i], files.path(name), target, result, total);
-    files.add(name);
+    files.name(name, [&] { write_shard(shards[i], files.path(name), target, result, total); });
   }
   result.shards = static_cast<int64_t>(shards.size());
   if (shards.size() > 1) files.write(kIndex, index_json(shards, total));

@@ -24,9 +24,11 @@ void add_files(const std::string& folder, std::vector<std::string>& files) {
     if (entry.is_regular_file(none)) files.push_back(entry.path().string());
 }
 
-// The files that write_beside_checkpoint() replaces or removes.
+// The files of the tokenizer that a conversion into a root replaces or removes, and those that a
+// killed one has set aside.
 std::vector<std::string> beside(const std::string& root) {
   std::vector<std::string> files;
+  add_files<fs::recursive_directory_iterator>(root + "/.replaced", files);
   const std::string folder = root + "/tokenizer";
   if (!fs::is_directory(folder)) return files;
   for (const std::string& name : tokenizer_file_names(folder)) files.push_back(folder + "/" + name);

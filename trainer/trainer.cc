@@ -132,7 +132,7 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
       return console.note(concat(path,
                                  ": is not as a run writes it: it stays, and this run's is "
                                  "not written"));
-    indexed::OutputFile out(path, indexed::Existing::replace);
+    indexed::OutputFile out(path, indexed::Existing::replace_link);  // a link's is another run's
     out.write(effective_config(config));
     out.commit();
   } catch (const std::system_error& error) {

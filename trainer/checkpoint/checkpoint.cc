@@ -334,7 +334,8 @@ std::optional<std::string> find_checkpoint(const std::string& root, std::optiona
   return folder;
 }
 
-std::string offer_previous(const std::string& root, int64_t iteration, const std::string& load) {
+std::string offer_previous(const std::string& root, int64_t iteration,
+                           const std::function<std::string(int64_t step)>& how) {
   std::vector<int64_t> stored;
   try {
     stored = stored_iterations(root);
@@ -345,9 +346,8 @@ std::string offer_previous(const std::string& root, int64_t iteration, const std
     if (stored[i - 1] >= iteration) continue;
     try {
       Checkpoint::open(iteration_folder(root, stored[i - 1])).verify();
-      return message("the previous whole checkpoint is of step ", stored[i - 1],
-                     ": go on from it with ", load.empty() ? "" : message("--load ", load, " "),
-                     "--ckpt-step ", stored[i - 1]);
+      return message("the previous whole checkpoint is of step ", stored[i - 1], ": ",
+                     how(stored[i - 1]));
     } catch (const std::exception&) {
       continue;
     }

@@ -132,6 +132,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
   const bool has_file = !config.skip_train && parts_.job.speaks();
+  if (has_file && lies_in(config.metrics_file, config.save)) own_metrics_file(config.metrics_file);
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
           .metrics_file = has_file ? config.metrics_file : "",
