@@ -64,17 +64,35 @@ bool has_file(const fs::path& folder) {
   return false;
 }
 
+fs::path path_of(const fs::path& root, std::string_view change) {
+  size_t at = change.find(' ') + 1;
+  if (change.starts_with(kNamed)) at = change.find(' ', at) + 1;
+  return root / change.substr(at);
+}
+
+// Whether a name is that of the file that the conversion named, and of no other since.
+bool is_own_name(const fs::path& path, std::string_view change) {
+  const std::string identity = identity_of(path);
+  return change.starts_with(kNamed) && !identity.empty() &&
+         change.substr(kNamed.size()).starts_with(identity);
+}
+
+// The record of a conversion that was killed before it had named the tracker; "" if there is none.
+fs::path record_of_killed(const fs::path& root) {
+  const fs::path record = root / kFolder / kRecord;
+  const bool there = kind_of(root / kFolder) == fs::file_type::directory &&
+                     kind_of(record) == fs::file_type::regular;
+  return there && !is_there(root / kTracker) ? record : fs::path();
+}
+
 void give_back(const fs::path& root, const std::string& change) {
   const std::string_view what(change);
-  size_t at = what.find(' ') + 1;
-  if (what.starts_with(kNamed)) at = what.find(' ', at) + 1;
-  const fs::path path = root / what.substr(at);
+  const fs::path path = path_of(root, change);
   if (what.starts_with(kMade)) {
     std::error_code ignored;  // one that is not empty any more stays
     if (kind_of(path) == fs::file_type::directory) fs::remove(path, ignored);
   } else if (what.starts_with(kNamed)) {
-    const std::string identity = identity_of(path);
-    if (!identity.empty() && what.substr(kNamed.size()).starts_with(identity)) fs::remove_all(path);
+    if (is_own_name(path, change)) fs::remove_all(path);
   } else if (what.starts_with(kTaken)) {
     const fs::path old = root / kFolder / path.lexically_relative(root);
     if (!is_there(old)) return;
@@ -152,15 +170,22 @@ void SetAside::keep() noexcept {
 }
 
 void undo_killed(const std::string& root) {
-  const fs::path aside = fs::path(root) / kFolder, record = aside / kRecord;
-  if (kind_of(aside) != fs::file_type::directory || is_there(fs::path(root) / kTracker)) return;
-  if (kind_of(record) == fs::file_type::regular) {
-    const std::vector<std::string> changes = changes_in(record);
-    for (auto change = changes.rbegin(); change != changes.rend(); ++change)
-      give_back(root, *change);
-    fs::remove(record);
-  }
-  if (!has_file(aside)) fs::remove_all(aside);
+  const fs::path record = record_of_killed(root);
+  if (record.empty()) return;
+  const std::vector<std::string> changes = changes_in(record);
+  for (auto change = changes.rbegin(); change != changes.rend(); ++change) give_back(root, *change);
+  fs::remove(record);
+  if (!has_file(record.parent_path())) fs::remove_all(record.parent_path());
+}
+
+std::vector<std::string> names_of_killed(const std::string& root) {
+  std::vector<std::string> names;
+  const fs::path record = record_of_killed(root);
+  if (record.empty()) return names;
+  for (const std::string& change : changes_in(record))
+    if (const fs::path path = path_of(root, change); is_own_name(path, change))
+      names.push_back(path.string());
+  return names;
 }
 
 }  // namespace convert

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace convert {
 
@@ -51,5 +52,8 @@ class SetAside {
 /// the conversion named. The caller has the root's FolderLock. No effect where there is none.
 /// Errors: std::system_error (EEXIST) where something else has the old model's name now.
 void undo_killed(const std::string& root);
+
+/// The names that undo_killed() would remove. Errors: std::system_error.
+std::vector<std::string> names_of_killed(const std::string& root);
 
 }  // namespace convert

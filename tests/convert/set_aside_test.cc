@@ -91,9 +91,11 @@ TEST_F(SetAsideTest, WhereThereWasNoneNothingStays) {
 
 TEST_F(SetAsideTest, WhatIsTheUsersStays) {
   kill(false);
+  EXPECT_EQ(names_of_killed(root_).size(), 3U);
   fs::remove(at("release/rank/weights"));
   put("release/rank/weights", "user's");
   put("tokenizer/c.json", "user's");
+  EXPECT_EQ(names_of_killed(root_).size(), 2U);
   undo_killed(root_);
   EXPECT_EQ(get("release/rank/weights"), "user's");
   EXPECT_EQ(get("tokenizer/c.json"), "user's");

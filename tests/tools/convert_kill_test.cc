@@ -168,12 +168,21 @@ TEST_P(ConvertKillTest, WhereThereWasNoModelTheSameCommandNeedsNoForce) {
   const Words words = without_force(convert("qwen2"));
   fs::remove_all(path("out"));
   const long most = operations(words);
+  int inputs = 0;
   for (long at = 1; at <= most; ++at) {
     for (const bool killed : {true, false}) {
       fs::remove_all(path("out"));
       const Ended ended = run("w", words, at_operation(at, killed));
       const bool whole = fs::exists(path("out/latest_checkpointed_iteration.txt")) ||
                          fs::exists(path("out/config.json"));
+      const std::string weights = path("out/release/mp_rank_00/model_optim_rng.pt");
+      if (!whole && fs::exists(weights)) {  // as an input it is not removed
+        EXPECT_EQ(run("w", {"megatron-to-hf", "-q", "-i", weights, "-o", "out", "--to", "trainer"})
+                      .status,
+                  2);
+        EXPECT_TRUE(fs::exists(weights)) << at;
+        ++inputs;
+      }
       if (!whole) {
         EXPECT_NE(ended.status, 0) << at;
         EXPECT_EQ(run("w", words).err, "") << (killed ? "killed at " : "failed at ") << at;
@@ -181,6 +190,8 @@ TEST_P(ConvertKillTest, WhereThereWasNoModelTheSameCommandNeedsNoForce) {
       EXPECT_EQ(found(), "qwen2") << at;
     }
   }
+  EXPECT_EQ(inputs > 0,
+            std::string(GetParam()) == "megatron" || std::string(GetParam()) == "links");
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, ConvertKillTest,

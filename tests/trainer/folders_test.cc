@@ -64,5 +64,25 @@ TEST_F(FoldersTest, NothingOfAnotherRunIsChangedThroughLinks) {
     EXPECT_FALSE(std::filesystem::is_symlink(folder_ + "/copy/" + name)) << name;
 }
 
+// The step is named by hand where the tracker cannot be read, and the next save writes a good one.
+TEST_F(FoldersTest, WithAStepTheTrackerNeedNotBeReadable) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const std::string tracker = folder_ + "/s/latest_checkpointed_iteration.txt";
+  for (const bool dangling : {false, true}) {
+    std::filesystem::remove(tracker);
+    if (dangling)
+      std::filesystem::create_symlink("nowhere", tracker);
+    else
+      std::ofstream(tracker) << "junk";
+    const Ended without = run({"--save", "s", "--load", "s"});
+    EXPECT_EQ(without.status, 1);
+    EXPECT_THAT(without.err, HasSubstr("s/latest_checkpointed_iteration.txt: "));
+    EXPECT_THAT(without.err, HasSubstr("the newest stored is 12"));
+    EXPECT_EQ(run({"--save", "s", "--load", "s", "--ckpt-step", "6"}).status, 0) << read("err");
+    EXPECT_THAT(read("out"), HasSubstr("checkpoint from s/iter_0000006 at iteration 6"));
+    EXPECT_EQ(read("s/latest_checkpointed_iteration.txt"), "12");
+  }
+}
+
 }  // namespace
 }  // namespace trainer

@@ -223,7 +223,7 @@ std::string iteration_folder(const std::string& root, int64_t iteration);
 std::vector<int64_t> stored_iterations(const std::string& root);
 
 /// The iteration that the root's tracker names; nothing if there is no tracker. Errors:
-/// indexed::FormatError for one without a number.
+/// indexed::FormatError for one without a number, or a link that leads nowhere.
 std::optional<int64_t> tracked_iteration(const std::string& root);
 
 /// A text that is another one once a save has replaced the root's tracker, even with the same

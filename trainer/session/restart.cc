@@ -93,6 +93,14 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
   }
 }
 
+bool tracker_names(const std::string& root, int64_t iteration) {
+  try {
+    return tracked_iteration(root) == iteration;
+  } catch (const std::exception&) {  // the next save replaces it.
+    return false;
+  }
+}
+
 int64_t checkpoints_of_others(const std::string& root, const std::string& run) {
   const auto own = [&](int64_t iteration) {
     try {

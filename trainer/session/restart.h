@@ -34,6 +34,10 @@ std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string
 /// The iteration of saved_step; -1: there is none, it cannot be read, or it has no optimizer.
 int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run);
 
+/// Whether the tracker of `root` names that iteration; one that cannot be read names none. Errors:
+/// none.
+bool tracker_names(const std::string& root, int64_t iteration);
+
 /// How many checkpoints in a folder are not of run `run`; all of them if `run` is empty. One that
 /// cannot be read is another's. Errors: none.
 int64_t checkpoints_of_others(const std::string& root, const std::string& run);

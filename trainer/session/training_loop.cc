@@ -185,13 +185,13 @@ void TrainingLoop::begin(Start start) {
   restored_ = start.in_memory;
   const std::string& run = parts_.job.launch().run;
   if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration &&
-      tracked_iteration(parts_.config.save) == state_.iteration)
+      tracker_names(parts_.config.save, state_.iteration))
     saved_iteration_ = state_.iteration;
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
     // A kill between renaming a folder and updating the tracker leaves a checkpoint that the
     // tracker does not name.
-    unnamed_ = tracked_iteration(parts_.config.save) != state_.iteration;
+    unnamed_ = !tracker_names(parts_.config.save, state_.iteration);
     if (!unnamed_) saved_iteration_ = state_.iteration;
   }
   print(concat(" successfully loaded checkpoint from ", checkpoint.path(), " at iteration ",
