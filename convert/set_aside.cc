@@ -5,7 +5,6 @@
 #include "convert/set_aside.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "convert/file_identity.h"
 #include "libindexed/read_file.h"
 
 namespace convert {
@@ -40,15 +40,6 @@ fs::file_type kind_of(const fs::path& path) {
 }
 bool is_there(const fs::path& path) { return kind_of(path) != fs::file_type::not_found; }
 
-// What a file keeps when it is renamed, and no other one has: its number and the time of the last
-// change of its bytes. Ends with a blank.
-std::string identity_of(const fs::path& path) {
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return "";
-  return std::to_string(info.st_ino) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +
-         std::to_string(info.st_mtim.tv_nsec) + " ";
-}
-
 // The changes in a record, without what a kill has cut off.
 std::vector<std::string> changes_in(const fs::path& record) {
   std::vector<std::string> changes;
@@ -72,9 +63,9 @@ fs::path path_of(const fs::path& root, std::string_view change) {
 
 // Whether a name is that of the file that the conversion named, and of no other since.
 bool is_own_name(const fs::path& path, std::string_view change) {
-  const std::string identity = identity_of(path);
+  const std::string identity = file_identity(path);
   return change.starts_with(kNamed) && !identity.empty() &&
-         change.substr(kNamed.size()).starts_with(identity);
+         change.substr(kNamed.size()).starts_with(identity + " ");
 }
 
 // The record of a conversion that was killed before it had named the tracker; "" if there is none.
@@ -159,7 +150,8 @@ void SetAside::name(const fs::path& file, const fs::path& path) {
 }
 
 void SetAside::expect(const fs::path& path, const fs::path& unfinished) {
-  record(std::string(kNamed) + identity_of(unfinished) + path.lexically_relative(root_).string());
+  record(std::string(kNamed) + file_identity(unfinished) + " " +
+         path.lexically_relative(root_).string());
 }
 
 void SetAside::keep() noexcept {

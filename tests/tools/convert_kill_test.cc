@@ -169,6 +169,7 @@ TEST_P(ConvertKillTest, WhereThereWasNoModelTheSameCommandNeedsNoForce) {
   fs::remove_all(path("out"));
   const long most = operations(words);
   int inputs = 0;
+  std::minstd_rand random(11);
   for (long at = 1; at <= most; ++at) {
     for (const bool killed : {true, false}) {
       fs::remove_all(path("out"));
@@ -185,7 +186,14 @@ TEST_P(ConvertKillTest, WhereThereWasNoModelTheSameCommandNeedsNoForce) {
       }
       if (!whole) {
         EXPECT_NE(ended.status, 0) << at;
-        EXPECT_EQ(run("w", words).err, "") << (killed ? "killed at " : "failed at ") << at;
+        const long next = 1 + static_cast<long>(random() % static_cast<unsigned long>(most));
+        const std::string when = (killed ? "killed at " : "failed at ") + std::to_string(at) +
+                                 ", then at " + std::to_string(next);
+        const Ended second = run("w", words, at_operation(next, random() % 2 == 0));
+        EXPECT_THAT(second.err, testing::Not(testing::HasSubstr("--force"))) << when;
+        const Ended third = run("w", words);
+        EXPECT_TRUE(third.err.empty() || third.err.find("not replaced") != std::string::npos)
+            << third.err << when;
       }
       EXPECT_EQ(found(), "qwen2") << at;
     }
