@@ -2,6 +2,9 @@
 // hf_folder.h: shards, index, configs.
 #include "convert/hf_folder.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -16,6 +19,7 @@
 #include <system_error>
 
 #include "convert/families/families.h"
+#include "convert/file_identity.h"
 #include "convert/target_root.h"
 #include "convert/tensor_blocks.h"
 #include "convert/torch_file.h"
@@ -23,6 +27,7 @@
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "libindexed/read_file.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace convert {
@@ -39,28 +44,57 @@ constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
 
-// Marks a folder that is being written, so that a later run recognises the files of a killed one.
+// Marks a folder that is being written, and has a record of the files that got their names there: a
+// later run recognises those of a killed one.
 constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
 
-// Files of a folder that has no config.json yet; removed unless kept.
+// One file in it.
+std::string record_of(const std::string& identity, const std::string& name) {
+  return identity + " " + name + '\0';
+}
+
+// Files of a folder that has no config.json yet; unless kept, removed: config.json first, the mark
+// last.
 class FolderFiles {
  public:
-  explicit FolderFiles(std::string folder) : folder_(std::move(folder)) { write(kUnfinished, ""); }
+  explicit FolderFiles(std::string folder)
+      : folder_(std::move(folder)),
+        mark_(::open(path(kUnfinished).c_str(),
+                     O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+    if (mark_ < 0) fail();
+  }
   FolderFiles(const FolderFiles&) = delete;
   FolderFiles& operator=(const FolderFiles&) = delete;
   ~FolderFiles() {
-    std::error_code ignored;
-    for (const std::string& name : written_) fs::remove(folder_ + "/" + name, ignored);
+    ::close(mark_);
+    std::error_code error;
+    for (auto name = written_.rbegin(); name != written_.rend() && !error; ++name)
+      fs::remove(path(*name), error);
+    if (!error) fs::remove(path(kUnfinished), error);
   }
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  void add(const std::string& name) { written_.push_back(name); }
+  /// `commit` gives its name to a file that is on the disk, open as `fd`. An error after that, as
+  /// of the disk, leaves no new file.
+  void name(const std::string& name, int fd, const std::function<void()>& commit) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) fail();
+    const std::string record = record_of(file_identity(info), name);
+    errno = ENOSPC;  // where only some bytes are written
+    if (::write(mark_, record.data(), record.size()) != static_cast<ssize_t>(record.size()) ||
+        ::fdatasync(mark_) != 0)
+      fail();
+    const bool is_new = !fs::exists(path(name));
+    if (is_new) written_.push_back(name);
+    commit();
+    if (!is_new) written_.push_back(name);
+  }
   void write(const std::string& name, const std::string& text) {
     fs::create_directories(fs::path(path(name)).parent_path());
     indexed::OutputFile out(path(name), indexed::Existing::replace);
     out.write(text);
-    out.commit();
-    add(name);
+    out.sync();
+    this->name(name, out.fd(), [&] { out.commit(); });
   }
   void keep() {
     fs::remove(path(kUnfinished));
@@ -68,7 +102,12 @@ class FolderFiles {
   }
 
  private:
+  [[noreturn]] void fail() const {
+    throw std::system_error(errno, std::generic_category(), path(kUnfinished));
+  }
+
   std::string folder_;
+  int mark_;
   std::vector<std::string> written_;
 };
 
@@ -155,15 +194,15 @@ class Seen {
   std::mutex mutex_;
 };
 
-void write_shard(const std::vector<Named>& shard, const std::string& path, const HfTarget& target,
-                 HfResult& result, int64_t total) {
+void write_shard(const std::vector<Named>& shard, const std::string& name, FolderFiles& files,
+                 const HfTarget& target, HfResult& result, int64_t total) {
   std::vector<trainer::TensorEntry> entries;
   std::vector<TensorSource> sources;
   for (const auto& [name, source] : shard) {
     entries.push_back({name, source.dtype, source.shape});
     sources.push_back(source);
   }
-  trainer::SafetensorsWriter out(path, std::move(entries), {{"format", "pt"}},
+  trainer::SafetensorsWriter out(files.path(name), std::move(entries), {{"format", "pt"}},
                                  indexed::Existing::replace);
   Seen seen(sources, target, result, total);
   for_each_block(sources, [&](const TensorBlock& block) {
@@ -175,7 +214,7 @@ void write_shard(const std::vector<Named>& shard, const std::string& path, const
       result.notes.push_back(shard[i].first + ": " + std::to_string(seen.wrong(i)) + " of " +
                              std::to_string(sources[i].elements()) + " numbers are not finite");
   result.tensors += static_cast<int64_t>(shard.size());
-  out.commit();
+  files.name(name, out.sync(), [&] { out.commit(); });
 }
 
 // Several names stand for one formula, and transformers rounds it differently under each: the
@@ -248,6 +287,12 @@ std::vector<std::string> found_files(const std::string& folder,
   return found;
 }
 
+// Whether a killed run has named this file, and nobody has changed it since. `record`: in the mark.
+bool is_left(const fs::path& folder, const std::string& name, const std::string& record) {
+  const std::string own = record_of(file_identity(folder / name), name);
+  return record.starts_with(own) || record.find('\0' + own) != record.npos;
+}
+
 // Makes room for the files `names`. Without target.replace no file is replaced, except those of a
 // killed run. Otherwise the old config.json is removed first, then weights and tokenizer files that
 // this run will not write, because they would be read along with the new ones; and links, because
@@ -255,23 +300,24 @@ std::vector<std::string> found_files(const std::string& folder,
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   const fs::path mark = folder / kUnfinished;
-  const bool killed = fs::exists(mark) && !fs::exists(folder / "config.json");
-  const bool ours = target.replace || killed;
-  const auto refuse = [](const fs::path& path) {
-    throw std::system_error(EEXIST, std::generic_category(),
-                            path.string() + ": not replaced without --force");
+  const bool killed = fs::is_regular_file(fs::symlink_status(mark)) &&
+                      !fs::exists(fs::symlink_status(folder / "config.json"));
+  const std::string record = killed ? indexed::read_file(mark.string()) : "";
+  const auto refuse = [&](const std::string& name) {
+    refuse_existing((folder / name).string(), target.replace || is_left(folder, name, record));
   };
-  if (!ours && fs::exists(folder / "config.json")) refuse(folder / "config.json");
+  refuse("config.json");
   const std::vector<std::string> found = found_files(target.folder, names);
-  if (!ours && !found.empty()) refuse(folder / found.front());
+  for (const std::string& name : found) refuse(name);
   for (const std::string& name : names) refuse_folder((folder / name).string());
   refuse_folder(mark.string());
   refuse_no_folder((folder / kTemplatesFolder).string(), true);
   fs::remove(folder / "config.json");
   if (fs::is_symlink(folder / kTemplatesFolder)) fs::remove(folder / kTemplatesFolder);
-  if (fs::is_symlink(mark)) fs::remove(mark);
   for (const std::string& name : found)
-    if (!names.contains(name) || fs::is_symlink(folder / name)) fs::remove(folder / name);
+    if (!names.contains(name) || !target.replace || fs::is_symlink(folder / name))
+      fs::remove(folder / name);
+  fs::remove(mark);
 }
 
 std::string read_text(const std::string& path) {
@@ -401,8 +447,7 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   HfResult result;
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shard_name(i, shards.size());
-    write_shard(shards[i], files.path(name), target, result, total);
-    files.add(name);
+    write_shard(shards[i], name, files, target, result, total);
   }
   result.shards = static_cast<int64_t>(shards.size());
   if (shards.size() > 1) files.write(kIndex, index_json(shards, total));

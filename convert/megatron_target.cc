@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -218,16 +219,30 @@ indexed::Existing existing(const MegatronTarget& target) {
   return target.replace ? indexed::Existing::replace : indexed::Existing::refuse;
 }
 
-// Where the weights wait for their name if that is behind a link: what the link leads to may be
-// another model's, and the link stays until all weights are written.
-constexpr const char* kBesideLinks = ".model_optim_rng.pt.tmp";
+// Where the weights wait for their name, and do not stay.
+class Unnamed {
+ public:
+  explicit Unnamed(const fs::path& root) : path_(root / ".model_optim_rng.pt.tmp") {
+    fs::remove(path_);  // of a killed conversion
+  }
+  ~Unnamed() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  Unnamed(const Unnamed&) = delete;
+  Unnamed& operator=(const Unnamed&) = delete;
+  const fs::path& path() const noexcept { return path_; }
 
-// The outermost link on the way to ROOT/release/mp_rank_00/model_optim_rng.pt; empty: none.
-fs::path link_on_way(const fs::path& file) {
+ private:
+  fs::path path_;
+};
+
+// The outermost link on the way to ROOT/release/mp_rank_00/model_optim_rng.pt, or that file.
+fs::path outermost_link(const fs::path& file) {
   const fs::path rank = file.parent_path(), folder = rank.parent_path();
-  for (const fs::path& path : {folder, rank, file})
+  for (const fs::path& path : {folder, rank})
     if (fs::is_symlink(path)) return path;
-  return {};
+  return file;
 }
 
 // The root folder of a checkpoint. Between the old weights and the new tracker there is none, so
@@ -236,31 +251,22 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
                 const MegatronTarget& target) {
   const fs::path root(target.path), tracker_path = root / "latest_checkpointed_iteration.txt";
   const fs::path file = root / "release" / "mp_rank_00" / "model_optim_rng.pt";
-  const fs::path beside_links = root / kBesideLinks;
   const std::string folder = trainer::plain_path(target.path) / "tokenizer";
-  refuse_bad_root({target.path, "release", target.replace}, tokenizer);
   PickleBuilder out = contents(model, target, tokenizer.files.empty() ? "" : folder);
-  fs::create_directories(root);
-  const FolderLock lock(root.string());
-  fs::remove(beside_links);  // of a killed conversion
-  const bool links = !link_on_way(file).empty();
-  if (!links) fs::create_directories(file.parent_path());
+  const std::unique_ptr<FolderLock> lock =
+      open_root({target.path, "release", target.replace}, tokenizer);
+  const Unnamed weights(root);
   TokenizerBeside beside(tokenizer, (root / "tokenizer").string(), target.replace);
   std::optional<indexed::NamingSection> naming;
   SetAside old(target.path);
-  write_torch_file((links ? beside_links : file).string(), std::move(out), existing(target),
-                   target.progress, [&] {
-                     naming.emplace();
-                     if (target.replace)
-                       for (const fs::path& path : {tracker_path, links ? link_on_way(file) : file})
-                         old.take(path);
-                     beside.take_names(old);
-                     if (!links && !fs::exists(file)) old.expect(file);
-                   });
-  if (links) {
-    old.make_folders(file.parent_path());
-    old.name(beside_links, file);
-  }
+  write_torch_file(weights.path().string(), std::move(out), indexed::Existing::replace,
+                   target.progress, [&] { naming.emplace(); });
+  if (target.replace)
+    for (const fs::path& path : {tracker_path, outermost_link(file)}) old.take(path);
+  refuse_existing(file.string(), false);
+  beside.take_names(old);
+  old.make_folders(file.parent_path());
+  old.name(weights.path(), file);
   indexed::OutputFile tracker(tracker_path.string(), existing(target));
   tracker.write("release");
   tracker.commit();

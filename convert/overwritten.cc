@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "convert/hf_folder.h"
+#include "convert/set_aside.h"
 #include "convert/tokenizer_files.h"
 #include "tools/cli/same_file.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -24,9 +25,15 @@ void add_files(const std::string& folder, std::vector<std::string>& files) {
     if (entry.is_regular_file(none)) files.push_back(entry.path().string());
 }
 
-// The files that write_beside_checkpoint() replaces or removes.
+// The files of the tokenizer that a conversion into a root replaces or removes, and those that a
+// killed one has set aside or named.
 std::vector<std::string> beside(const std::string& root) {
   std::vector<std::string> files;
+  add_files<fs::recursive_directory_iterator>(root + "/.replaced", files);
+  for (const std::string& name : names_of_killed(root)) {
+    files.push_back(name);
+    add_files<fs::directory_iterator>(name, files);
+  }
   const std::string folder = root + "/tokenizer";
   if (!fs::is_directory(folder)) return files;
   for (const std::string& name : tokenizer_file_names(folder)) files.push_back(folder + "/" + name);

@@ -1,51 +1,59 @@
 // SPDX-License-Identifier: MIT
-// Room: convert. The names that a model has in its root while another one takes its place: they are
-// set aside together, and either go, or come back if an error comes in between. Not here: which
-// names these are (megatron_target.h, trainer_source.h, tokenizer_files.h).
+// Room: convert. The names that a model gets in its root, and those of the one that it replaces:
+// they change together. The old ones wait in ROOT/.replaced, with a record of every change, from
+// which an error, or the next conversion after a kill, undoes them all. Not here: which names these
+// are (megatron_target.h, trainer_source.h, tokenizer_files.h).
 #pragma once
 
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace convert {
 
-/// Names set aside below ROOT/.replaced, which no save removes: after a kill the old model is there
-/// until the next conversion.
+/// Changes of names below a root, undone unless keep() ends them. The tracker's is the first name
+/// that is taken and the last one that is given: while there is none, the changes are unfinished.
 class SetAside {
  public:
-  /// Changes nothing yet.
+  /// Changes nothing yet. What a killed conversion has left was undone before (undo_killed).
   explicit SetAside(const std::string& root);
-  /// Without keep(): removes what was made, and gives back every name that was set aside, as far as
-  /// the disk allows; the rest stays in ROOT/.replaced.
+  /// Without keep(): undoes the changes, as far as the disk allows; the next conversion does the
+  /// rest.
   ~SetAside();
   SetAside(const SetAside&) = delete;
   SetAside& operator=(const SetAside&) = delete;
 
-  /// Sets `path`, below the root, aside if there is one; of a link the link itself. What a killed
-  /// conversion had set aside is removed first. Errors: std::system_error.
+  /// Sets `path`, below the root, aside if there is one; of a link the link itself.
+  /// Errors: std::system_error.
   void take(const std::filesystem::path& path);
 
   /// Makes a folder, and those above it. Errors: std::system_error.
   void make_folders(const std::filesystem::path& path);
 
-  /// Gives a finished file its name. Errors: std::system_error.
+  /// Gives a finished file its name. One that is there already stays in the record as if it had
+  /// always been there: the caller knows that it has the same bytes. Errors: std::system_error.
   void name(const std::filesystem::path& file, const std::filesystem::path& path);
 
-  /// A file of this name, where there is none, is about to be made.
-  void expect(const std::filesystem::path& path);
+  /// What is now called `unfinished` is about to get the name `path`. Errors: std::system_error.
+  void expect(const std::filesystem::path& path, const std::filesystem::path& unfinished);
 
-  /// The new model is complete: removes what was set aside, as far as the disk allows.
+  /// The new model has all its names: removes what was set aside, as far as the disk allows.
   void keep() noexcept;
 
  private:
-  void give_back() noexcept;
+  void record(const std::string& change);
 
   std::filesystem::path root_, aside_;
-  bool used_ = false;
-  /// In the order of events: a name that was made, and where the old one is; "" if there was none.
-  std::vector<std::pair<std::filesystem::path, std::filesystem::path>> names_;
+  int record_ = -1;
 };
+
+/// Undoes what a killed conversion has changed in a root, if it had no time to name the tracker:
+/// the old model gets its names back, and what has a new name goes, if it is still the file that
+/// the conversion named. The caller has the root's FolderLock. No effect where there is none.
+/// Errors: std::system_error (EEXIST) where something else has the old model's name now.
+void undo_killed(const std::string& root);
+
+/// The names that undo_killed() would remove. Errors: std::system_error.
+std::vector<std::string> names_of_killed(const std::string& root);
 
 }  // namespace convert

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "convert/megatron_source.h"
+#include "convert/set_aside.h"
 #include "libindexed/read_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 
@@ -38,10 +39,6 @@ bool is_own_folder(const fs::path& path) { return kind_of(path) == fs::file_type
 void refuse_unwritable(const fs::path& folder) {
   if (is_own_folder(folder) && ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
     throw std::system_error(errno, std::generic_category(), folder.string());
-}
-
-void refuse_existing(const fs::path& path, bool replace) {
-  if (!replace && is_there(path)) refuse(EEXIST, path, "not replaced without --force");
 }
 
 // Whether the readers of some form take an entry of this name for a checkpoint.
@@ -132,12 +129,17 @@ void refuse_bad_tokenizer(const fs::path& folder, const TokenizerFiles& tokenize
     if (fs::exists(folder / name)) names.push_back(name);
   for (const std::string& name : names) {
     const std::string* text = text_of(tokenizer, name);
-    if (text == nullptr || indexed::read_file((folder / name).string()) != *text)
+    if (text == nullptr || fs::is_symlink(folder / name) ||
+        indexed::read_file((folder / name).string()) != *text)
       refuse_existing(folder / name, false);
   }
 }
 
 }  // namespace
+
+void refuse_existing(const std::string& path, bool replace) {
+  if (!replace && is_there(path)) refuse(EEXIST, path, "not replaced without --force");
+}
 
 void refuse_no_folder(const std::string& path, bool replace) {
   const fs::file_type kind = kind_of(path);
@@ -178,5 +180,16 @@ FolderLock::FolderLock(const std::string& folder)
 }
 
 FolderLock::~FolderLock() { ::close(descriptor_); }
+
+std::unique_ptr<FolderLock> open_root(const RootTarget& target, const TokenizerFiles& tokenizer) {
+  if (!fs::is_directory(target.root)) {
+    refuse_bad_root(target, tokenizer);
+    fs::create_directories(target.root);
+  }
+  auto lock = std::make_unique<FolderLock>(target.root);
+  undo_killed(target.root);
+  refuse_bad_root(target, tokenizer);
+  return lock;
+}
 
 }  // namespace convert

@@ -5,8 +5,8 @@
 // trainer_source.h).
 #pragma once
 
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "convert/tokenizer_files.h"
 
@@ -42,6 +42,13 @@ class FolderLock {
  private:
   int descriptor_;
 };
+
+/// Creates the root of a conversion, or undoes what a killed one has left there, and refuses a bad
+/// one as refuse_bad_root() does. Errors: those of refuse_bad_root(), FolderLock, undo_killed().
+std::unique_ptr<FolderLock> open_root(const RootTarget& target, const TokenizerFiles& tokenizer);
+
+/// Refuses a name that is there, without `replace`. Errors: std::system_error EEXIST.
+void refuse_existing(const std::string& path, bool replace);
 
 /// Refuses what is no folder, or a link to one, or nothing. Without `replace` a link, too, for it
 /// would be replaced. Errors: std::system_error ENOTDIR, EEXIST.

@@ -255,14 +255,25 @@ void TokenizerBeside::take_names(SetAside& old) {
   files_.clear();
 }
 
+static bool is_iteration(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  return name == "release" || name.starts_with("iter_");
+}
+
+// Whether a folder holds checkpoints. Its own name may be as that of one.
+static bool is_root(const fs::path& folder) {
+  std::error_code none;
+  if (fs::exists(folder / "latest_checkpointed_iteration.txt", none)) return true;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
+    if (is_iteration(entry.path()) && entry.is_directory(none)) return true;
+  return false;
+}
+
 std::string folder_beside_checkpoint(const std::string& path) {
   fs::path root = trainer::plain_path(path);
-  const auto is_part = [&] {
-    const std::string name = root.filename().string();
-    return name == "release" || name == "model_optim_rng.pt" || name.starts_with("iter_") ||
-           name.starts_with("mp_rank_");
-  };
-  while (is_part()) root = root.parent_path();
+  if (root.filename() == "model_optim_rng.pt") root = root.parent_path();
+  if (root.filename().string().starts_with("mp_rank_")) root = root.parent_path();
+  if (is_iteration(root) && !is_root(root)) root = root.parent_path();
   const std::string folder = (root / kBeside).string();
   return has_tokenizer(folder) ? folder : "";
 }

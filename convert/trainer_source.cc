@@ -197,21 +197,21 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target) {
   namespace fs = std::filesystem;
   const fs::path own = trainer::iteration_folder(target.path, model.iteration);
-  refuse_bad_root({target.path, own.filename().string(), target.replace}, tokenizer);
   indexed::check_mapped_files();  // before there is a file in the root
+  const std::unique_ptr<FolderLock> lock =
+      open_root({target.path, own.filename().string(), target.replace}, tokenizer);
   const fs::path root_path(target.path), folder = trainer::plain_path(target.path) / "tokenizer";
   std::optional<TokenizerBeside> beside;
   std::optional<indexed::NamingSection> naming;
   SetAside old(target.path);
-  bool no_old = false;
   // From here to the new tracker there is no checkpoint in the root.
-  const auto before_naming = [&] {
+  const auto before_naming = [&](const std::string& unfinished) {
     naming.emplace();
+    old.take(root_path / "latest_checkpointed_iteration.txt");
     // One that is not the trainer's is set aside by save(), and stays.
     if (trainer::is_certainly_checkpoint(own)) old.take(own);
-    no_old = true;
-    old.take(root_path / "latest_checkpointed_iteration.txt");
     beside->take_names(old);
+    old.expect(own, unfinished);
   };
   trainer::CheckpointRoot root(
       target.path, {.threads = indexed::copying_threads(), .before_naming = before_naming});
@@ -230,13 +230,7 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                        (folder / "merges.txt").string(), folder.string()};
   if (!target.dtype.empty())
     for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
-  try {
-    save(model, root, target.divisible_by);
-  } catch (const std::exception&) {
-    // Where the tracker alone is missing, the new one is whole; the old one may not come back.
-    if (no_old && trainer::is_certainly_checkpoint(own)) old.keep();
-    throw;
-  }
+  save(model, root, target.divisible_by);
   old.keep();
 }
 

@@ -151,7 +151,10 @@ std::string resolve_link(const std::string& path) {
 std::optional<struct stat> status_of_target(const std::string& path, const std::string& target,
                                             Existing existing) {
   struct stat info {};
-  if (::stat(target.c_str(), &info) != 0) return std::nullopt;
+  const bool found = existing == Existing::replace_link
+                         ? ::lstat(target.c_str(), &info) == 0 && !S_ISLNK(info.st_mode)
+                         : ::stat(target.c_str(), &info) == 0;
+  if (!found) return std::nullopt;
   if (S_ISDIR(info.st_mode)) fail(path, EISDIR);
   if (!S_ISREG(info.st_mode)) fail(path + ": not a regular file", ENOTSUP);
   if (existing == Existing::refuse) fail(path + ": not replaced without --force", EEXIST);
@@ -226,6 +229,10 @@ void remove_stale_temporaries(const std::string& target, const std::string& own 
   });
 }
 
+bool replaces(Existing existing) {
+  return existing == Existing::replace || existing == Existing::replace_link;
+}
+
 // Whether two files have the same bytes.
 bool equal_files(int a, const std::string& path) {
   const int b = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -260,7 +267,9 @@ std::atomic<bool> named = false;
 }  // namespace
 
 OutputFile::OutputFile(std::string path, Existing existing)
-    : path_(std::move(path)), target_(resolve_link(path_)), existing_(existing) {
+    : path_(std::move(path)),
+      target_(existing == Existing::replace_link ? path_ : resolve_link(path_)),
+      existing_(existing) {
   const std::optional<struct stat> old = status_of_target(path_, target_, existing_);
   open_temporary(old ? 0600 : 0666);  // nobody else opens it before it has the old permissions
   if (old) copy_permissions(target_, *old, fd_);
@@ -418,14 +427,14 @@ void OutputFile::sync() {
 // Before any rename: checks the target of a file that must not replace another.
 void OutputFile::check_target() const {
   struct stat info {};
-  if (existing_ == Existing::replace || ::lstat(target_.c_str(), &info) != 0) return;
+  if (replaces(existing_) || ::lstat(target_.c_str(), &info) != 0) return;
   if (existing_ == Existing::refuse) fail(path_ + ": not replaced without --force", EEXIST);
   if (equal_files(fd_, target_)) return;
   fail(path_ + ": differs from what this run made, not replaced without --force", EEXIST);
 }
 
 void OutputFile::rename_into_place() {
-  const unsigned flags = existing_ == Existing::replace ? 0 : RENAME_NOREPLACE;
+  const unsigned flags = replaces(existing_) ? 0 : RENAME_NOREPLACE;
   int result = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), flags);
   if (result != 0 &&
       (errno == EINVAL || errno == ENOSYS)) {  // a file system without RENAME_NOREPLACE
@@ -467,7 +476,7 @@ void commit_set(std::span<OutputFile* const> files) {
   for (const OutputFile* file : files) file->check_target();
   const NamingSection section;
   // One that must not be replaced was not there a moment ago: now it would be another process's.
-  if (files.size() > 1 && files.back()->existing_ == Existing::replace) {
+  if (files.size() > 1 && replaces(files.back()->existing_)) {
     const OutputFile& last = *files.back();
     if (::unlink(last.target_.c_str()) == 0) {
       sync_folder(last.target_);

@@ -24,7 +24,8 @@ namespace indexed {
 enum class Existing {
   refuse,
   replace,
-  same,  ///< it stays if it has the same bytes; else commit() refuses
+  replace_link,  ///< as replace, but a link is itself replaced: what it leads to is another's
+  same,          ///< it stays if it has the same bytes; else commit() refuses
 };
 
 /// The temporary files of processes that were killed while they wrote `path`: no running process
@@ -53,11 +54,12 @@ struct UnnamedFile {
 class OutputFile {
  public:
   /// Opens the temporary file beside `path`; `path` itself is unchanged until commit. A symbolic
-  /// link is followed. The new file has the permissions, group and access list (acl(5)) of one that
-  /// it replaces; where the system refuses the group or the list, nobody but the owner gets a right
-  /// that they did not have. Errors: std::system_error carrying path and errno: EEXIST when the
-  /// target exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when
-  /// another live process writes the same target.
+  /// link is followed, unless `existing` is replace_link. The new file has the permissions, group
+  /// and access list (acl(5)) of one that it replaces; where the system refuses the group or the
+  /// list, nobody but the owner gets a right that they did not have.
+  /// Errors: std::system_error carrying path and errno: EEXIST when the target exists and
+  /// `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another live process
+  /// writes the same target.
   explicit OutputFile(std::string path, Existing existing = Existing::refuse);
 
   /// Writes over an unnamed file from its first byte on, and leaves the caller's descriptor and its

@@ -132,7 +132,7 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
       return console.note(concat(path,
                                  ": is not as a run writes it: it stays, and this run's is "
                                  "not written"));
-    indexed::OutputFile out(path, indexed::Existing::replace);
+    indexed::OutputFile out(path, indexed::Existing::replace_link);  // a link's is another run's
     out.write(effective_config(config));
     out.commit();
   } catch (const std::system_error& error) {
@@ -299,6 +299,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     if (memory && job.launch().restarts == 0)
       call.console.note("in memory: " + in_memory_note(config, spec, options, hosts));
     Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
+    expect_own_start(start, config, prepared.from_save, job);
     expect_one_beginning(start, config, job);
     if (job.launch().restarts == 0) {
       note_what_is_replaced(config, start, call.console);

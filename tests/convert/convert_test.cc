@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "convert/file_identity.h"
 #include "convert/hf_folder.h"
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
@@ -274,11 +275,28 @@ TEST_F(ConvertTest, FilesOfOthersStay) {
   write(true);
   EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
   EXPECT_FALSE(fs::exists(path("hf/model-00002-of-00003.safetensors")));
-  // A killed run leaves its mark, so the same command can run again.
+  // A killed run leaves a record of its files, so the same command can run again. What somebody has
+  // put there since is not replaced.
   fs::remove(path("hf/config.json"));
-  std::ofstream(path("hf/.megatron-to-hf.unfinished"));
+  {
+    std::ofstream mark(path("hf/.megatron-to-hf.unfinished"));
+    for (const fs::directory_entry& entry : fs::directory_iterator(path("hf")))
+      if (const std::string name = entry.path().filename(); name != "notes" && !mine(name))
+        mark << file_identity(entry.path()) << ' ' << name << '\0';
+  }
+  for (const std::string name : {"model.safetensors", "tokenizer.json", "vocab.txt"}) {
+    const bool own = fs::exists(path("hf/" + name));
+    if (own) fs::rename(path("hf/" + name), path("kept"));
+    put(name);
+    EXPECT_THAT(error_of([&] { write(false); }),
+                HasSubstr(name + ": not replaced without --force"));
+    EXPECT_TRUE(mine(name));
+    fs::remove(path("hf/" + name));
+    if (own) fs::rename(path("kept"), path("hf/" + name));
+  }
   write(false);
   EXPECT_FALSE(fs::exists(path("hf/.megatron-to-hf.unfinished")));
+  EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
   EXPECT_THAT(error_of([&] { write(false); }), HasSubstr("not replaced without --force"));
 }
 

@@ -161,6 +161,16 @@ TEST_F(TokenizerFolderTest, AFolderBesideACheckpointIsFoundFromAnyPartOfIt) {
                            "root/iter_0000007/mp_rank_00/model_optim_rng.pt"})
     EXPECT_EQ(folder_beside_checkpoint(path(part)), path("root/tokenizer")) << part;
   EXPECT_EQ(folder_beside_checkpoint(path("root/other.pt")), "");
+  // A root may have the name of a checkpoint.
+  for (const char* own : {"root/iter_0000004", "root/release"}) {
+    const std::string root = own;
+    fs::create_directories(path(root + "/tokenizer"));
+    put(root + "/tokenizer/config.json", "{}");
+    fs::create_directories(path(root + "/release/mp_rank_00"));
+    for (const char* part :
+         {"", "/release", "/release/mp_rank_00", "/release/mp_rank_00/model_optim_rng.pt"})
+      EXPECT_EQ(folder_beside_checkpoint(path(root + part)), path(root + "/tokenizer")) << part;
+  }
   // The folder above what a link leads to, not above the link.
   fs::create_directories(path("proj/tokenizer"));
   put("proj/tokenizer/config.json", "{}");

@@ -134,6 +134,29 @@ TEST(OutputFile, FollowsLinks) {
   EXPECT_EQ(read_whole(folder / "real"), "new");
 }
 
+TEST(OutputFile, ReplacesALinkItselfWhereItIsToldTo) {
+  ScratchFolder folder;
+  write_whole(folder / "real", "old");
+  std::filesystem::permissions(folder / "real", std::filesystem::perms(0600));
+  std::filesystem::create_directory(folder / "folder");
+  for (const char* target : {"real", "nowhere", "folder"}) {
+    const std::string link = folder / "link";
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(target, link);
+    OutputFile file(link, Existing::replace_link);
+    file.write("new");
+    file.commit();
+    EXPECT_FALSE(std::filesystem::is_symlink(link)) << target;
+    EXPECT_EQ(read_whole(link), "new");
+  }
+  EXPECT_EQ(read_whole(folder / "real"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder / "nowhere"));
+  EXPECT_THROW(OutputFile(folder / "folder", Existing::replace_link), std::system_error);
+  OutputFile file(folder / "real", Existing::replace_link);
+  file.commit();
+  EXPECT_EQ(std::filesystem::status(folder / "real").permissions(), std::filesystem::perms(0600));
+}
+
 TEST(OutputFile, WriteAt) {
   ScratchFolder folder;
   OutputFile file(folder / "x");

@@ -3,10 +3,14 @@
 // that changes a file. What is read afterwards is one whole model with its own tokenizer, or none,
 // and the same command again gives the new one. After an error there is one, except in the form for
 // transformers. In the form "links" the old weights are Megatron's behind a link, and what it leads
-// to never changes.
+// to never changes. Several in a row never lose the old model, and where there is none the same
+// command needs no --force.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <random>
 
 #include "tests/tools/run_tool.h"
 
@@ -61,6 +65,33 @@ class ConvertKillTest : public ToolTest, public testing::WithParamInterface<cons
     return said;
   }
 
+  static Words without_force(Words words) {
+    words.erase(std::find(words.begin(), words.end(), "-f"));
+    return words;
+  }
+
+  // The variables with which an operation that changes a file in "out" kills, or fails.
+  std::map<std::string, std::string> at_operation(long at, bool killed) const {
+    std::map<std::string, std::string> fault = {
+        {"LD_PRELOAD", FAULT_SHIM}, {"FAULT_ROOT", path("out")}, {"FAULT_AT", std::to_string(at)}};
+    if (!killed) fault.insert({{"FAULT_ERRNO", std::to_string(EIO)}, {"FAULT_TIMES", "1"}});
+    return fault;
+  }
+
+  // The operations of a conversion of `family` into "out" as it is.
+  long operations(const Words& words) const {
+    const std::string file = folder_ + "/count";
+    fs::remove(file);
+    EXPECT_EQ(run("w", words,
+                  {{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_ROOT", path("out")}, {"FAULT_COUNT", file}})
+                  .status,
+              0);
+    long count = 0;
+    std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(&count), sizeof count);
+    EXPECT_GT(count, 8);
+    return count;
+  }
+
   void fresh() const {
     fs::remove_all(path("out"));
     fs::copy(path("old"), path("out"),
@@ -69,10 +100,6 @@ class ConvertKillTest : public ToolTest, public testing::WithParamInterface<cons
 };
 
 TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
-  const auto with = [&](std::map<std::string, std::string> more) {
-    more.insert({{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_ROOT", path("out")}});
-    return more;
-  };
   const auto linked = [&] {
     std::ifstream in(path("linked/mp_rank_00/model_optim_rng.pt"), std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});
@@ -80,19 +107,13 @@ TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
   const std::string weights = linked();
   fresh();
   ASSERT_EQ(found(), "llama");
-  ASSERT_EQ(run("w", convert("qwen2"), with({{"FAULT_COUNT", folder_ + "/count"}})).status, 0);
+  const long operations = this->operations(convert("qwen2"));
   ASSERT_EQ(found(), "qwen2");
-  long operations = 0;
-  std::ifstream(folder_ + "/count", std::ios::binary)
-      .read(reinterpret_cast<char*>(&operations), sizeof operations);
-  ASSERT_GT(operations, 8);
   std::map<std::string, int> seen;
   for (long at = 1; at <= operations; ++at) {
     for (const bool killed : {true, false}) {
       fresh();
-      std::map<std::string, std::string> fault = {{"FAULT_AT", std::to_string(at)}};
-      if (!killed) fault.insert({{"FAULT_ERRNO", std::to_string(EIO)}, {"FAULT_TIMES", "1"}});
-      const Ended ended = run("w", convert("qwen2"), with(fault));
+      const Ended ended = run("w", convert("qwen2"), at_operation(at, killed));
       const std::string what = found();
       ++seen[what];
       EXPECT_TRUE(what == "llama" || what == "qwen2" || what == "none")
@@ -111,6 +132,74 @@ TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
   }
   EXPECT_GT(seen["llama"] + seen["none"], 0);
   EXPECT_GT(seen["qwen2"], 0);
+}
+
+// A conversion that is refused because the old model is there has given it all its names back.
+TEST_P(ConvertKillTest, TheOldModelSurvivesAnyNumberOfFailures) {
+  if (std::string(GetParam()) == "hf") GTEST_SKIP() << "old weights are replaced one by one";
+  fresh();
+  const long most = operations(convert("qwen2"));
+  std::minstd_rand random(7);
+  int back = 0;
+  for (long at = 1; at <= most; ++at) {
+    fresh();
+    std::string when = "operation " + std::to_string(at);
+    run("w", convert("qwen2"), at_operation(at, true));
+    for (int more = 0; more < 3; ++more) {
+      const long next = 1 + static_cast<long>(random() % static_cast<unsigned long>(most));
+      const bool killed = random() % 2 == 0;
+      when += (killed ? ", killed at " : ", failed at ") + std::to_string(next);
+      run("w", convert("qwen2"), at_operation(next, killed));
+    }
+    const Ended ended = run("w", without_force(convert("qwen2")));
+    EXPECT_EQ(ended.status, 1) << when;
+    EXPECT_THAT(ended.err, testing::HasSubstr("not replaced without --force")) << when;
+    const std::string what = found();
+    back += what == "llama";
+    EXPECT_TRUE(what == "llama" || what == "qwen2") << what << ": " << when;
+    EXPECT_EQ(run("w", convert("qwen2")).err, "") << when;
+    EXPECT_EQ(found(), "qwen2") << when;
+    EXPECT_FALSE(fs::exists(path("out/.replaced"))) << when;
+  }
+  EXPECT_GT(back, most / 4);
+}
+
+TEST_P(ConvertKillTest, WhereThereWasNoModelTheSameCommandNeedsNoForce) {
+  const Words words = without_force(convert("qwen2"));
+  fs::remove_all(path("out"));
+  const long most = operations(words);
+  int inputs = 0;
+  std::minstd_rand random(11);
+  for (long at = 1; at <= most; ++at) {
+    for (const bool killed : {true, false}) {
+      fs::remove_all(path("out"));
+      const Ended ended = run("w", words, at_operation(at, killed));
+      const bool whole = fs::exists(path("out/latest_checkpointed_iteration.txt")) ||
+                         fs::exists(path("out/config.json"));
+      const std::string weights = path("out/release/mp_rank_00/model_optim_rng.pt");
+      if (!whole && fs::exists(weights)) {  // as an input it is not removed
+        EXPECT_EQ(run("w", {"megatron-to-hf", "-q", "-i", weights, "-o", "out", "--to", "trainer"})
+                      .status,
+                  2);
+        EXPECT_TRUE(fs::exists(weights)) << at;
+        ++inputs;
+      }
+      if (!whole) {
+        EXPECT_NE(ended.status, 0) << at;
+        const long next = 1 + static_cast<long>(random() % static_cast<unsigned long>(most));
+        const std::string when = (killed ? "killed at " : "failed at ") + std::to_string(at) +
+                                 ", then at " + std::to_string(next);
+        const Ended second = run("w", words, at_operation(next, random() % 2 == 0));
+        EXPECT_THAT(second.err, testing::Not(testing::HasSubstr("--force"))) << when;
+        const Ended third = run("w", words);
+        EXPECT_TRUE(third.err.empty() || third.err.find("not replaced") != std::string::npos)
+            << third.err << when;
+      }
+      EXPECT_EQ(found(), "qwen2") << at;
+    }
+  }
+  EXPECT_EQ(inputs > 0,
+            std::string(GetParam()) == "megatron" || std::string(GetParam()) == "links");
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, ConvertKillTest,

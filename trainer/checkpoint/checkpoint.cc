@@ -279,18 +279,20 @@ std::vector<int64_t> stored_iterations(const std::string& root) {
 
 std::optional<int64_t> tracked_iteration(const std::string& root) {
   const std::string path = root + "/" + kTracker;
-  if (!fs::exists(path)) return std::nullopt;
+  const auto fail = [&](const std::string& why) {
+    const std::vector<int64_t> stored = stored_iterations(root);
+    throw FormatError(message(
+        path, ": ", why, stored.empty() ? "" : message("; the newest stored is ", stored.back())));
+  };
+  if (!fs::exists(path)) {
+    if (fs::is_symlink(path)) fail("a link that leads nowhere");
+    return std::nullopt;
+  }
   std::string text = read_text(path);
   const size_t end = text.find_last_not_of(" \t\r\n");
   text.resize(end == std::string::npos ? 0 : end + 1);
   const std::optional<int64_t> iteration = folder_iteration(std::string(kFolderHead) + text);
-  if (!iteration) {
-    throw FormatError(
-        message(path, ": \"", text, "\": expected the number of an iteration",
-                stored_iterations(root).empty()
-                    ? ""
-                    : message("; the newest stored is ", stored_iterations(root).back())));
-  }
+  if (!iteration) fail(message("\"", text, "\": expected the number of an iteration"));
   return iteration;
 }
 
@@ -334,7 +336,8 @@ std::optional<std::string> find_checkpoint(const std::string& root, std::optiona
   return folder;
 }
 
-std::string offer_previous(const std::string& root, int64_t iteration, const std::string& load) {
+std::string offer_previous(const std::string& root, int64_t iteration,
+                           const std::function<std::string(int64_t step)>& how) {
   std::vector<int64_t> stored;
   try {
     stored = stored_iterations(root);
@@ -345,9 +348,8 @@ std::string offer_previous(const std::string& root, int64_t iteration, const std
     if (stored[i - 1] >= iteration) continue;
     try {
       Checkpoint::open(iteration_folder(root, stored[i - 1])).verify();
-      return message("the previous whole checkpoint is of step ", stored[i - 1],
-                     ": go on from it with ", load.empty() ? "" : message("--load ", load, " "),
-                     "--ckpt-step ", stored[i - 1]);
+      return message("the previous whole checkpoint is of step ", stored[i - 1], ": ",
+                     how(stored[i - 1]));
     } catch (const std::exception&) {
       continue;
     }

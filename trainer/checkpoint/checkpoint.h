@@ -121,9 +121,10 @@ struct WriterPlace {
   /// The messages about that save since the last call; waits at most `wait` for a first one.
   std::function<std::vector<WriterLetter>(int64_t save, std::chrono::milliseconds wait)> letters =
       {};
-  /// Rank 0 calls it in save() when all files are written, before their folder gets its name. What
-  /// it throws drops the save.
-  std::function<void()> before_naming = {};
+  /// Rank 0 calls it in save() when all files are written, before their folder, now called
+  /// `unfinished`, gets its name. What it throws drops the save. Who gives it undoes an error after
+  /// it, too.
+  std::function<void(const std::string& unfinished)> before_naming = {};
   std::function<std::string(int rank)> name = {};                   ///< Empty: "rank 3".
   std::function<std::string(const std::exception&)> describe = {};  ///< Empty: what().
 };
@@ -222,7 +223,7 @@ std::string iteration_folder(const std::string& root, int64_t iteration);
 std::vector<int64_t> stored_iterations(const std::string& root);
 
 /// The iteration that the root's tracker names; nothing if there is no tracker. Errors:
-/// indexed::FormatError for one without a number.
+/// indexed::FormatError for one without a number, or a link that leads nowhere.
 std::optional<int64_t> tracked_iteration(const std::string& root);
 
 /// A text that is another one once a save has replaced the root's tracker, even with the same
@@ -237,9 +238,8 @@ std::string tracker_state(const std::string& root);
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step);
 
 /// Text for a message about a damaged checkpoint: names the newest undamaged one below `iteration`,
-/// and how to continue from it, or says that there is none. `load`: the root as a word of a command
-/// line, where the command's --load does not name it already.
+/// and `how` to take it, or says that there is none.
 std::string offer_previous(const std::string& root, int64_t iteration,
-                           const std::string& load = "");
+                           const std::function<std::string(int64_t step)>& how);
 
 }  // namespace trainer

@@ -174,8 +174,10 @@ void remove_strangers(const CheckpointMeta& meta, const std::string& folder) {
     if (!meta.files.contains(path.filename().string())) fs::remove_all(path, ignored);
 }
 
+// In a root that was copied with links it may be another run's.
 void write_tracker(const std::string& root, int64_t iteration) {
-  indexed::OutputFile out(root + "/latest_checkpointed_iteration.txt", indexed::Existing::replace);
+  indexed::OutputFile out(root + "/latest_checkpointed_iteration.txt",
+                          indexed::Existing::replace_link);
   out.write(std::to_string(iteration));
   out.commit();
 }
@@ -251,13 +253,14 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   record.write(format_meta(meta));
   record.commit();  // its folder is on the disk now, too.
   const std::string folder = iteration_folder(path_, iteration);
-  if (place_.before_naming) place_.before_naming();
+  if (place_.before_naming) place_.before_naming(temporary);
   put_in_place(temporary, folder);
   written_.insert(iteration);
   try {
     sync_folder(path_);
     write_tracker(path_, iteration);
   } catch (const std::exception& error) {
+    if (place_.before_naming) throw;
     throw std::runtime_error(
         message(describe(error), " (", folder, " is whole, but the tracker does not name it)"));
   }

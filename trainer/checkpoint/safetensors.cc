@@ -329,6 +329,11 @@ int64_t SafetensorsWriter::file_bytes() const noexcept {
   return data_start_ + (tensors_.empty() ? 0 : tensors_.back().end);
 }
 
+int SafetensorsWriter::sync() {
+  out_.sync();
+  return out_.fd();
+}
+
 void SafetensorsWriter::commit() {
   const int64_t wanted = tensors_.empty() ? 0 : tensors_.back().end;
   if (placed_ > 0 && placed_ != wanted)

@@ -123,6 +123,10 @@ class SafetensorsWriter {
   /// Bytes of the whole file, header included.
   int64_t file_bytes() const noexcept;
 
+  /// Flushes and fsyncs; ends all writing. Returns the descriptor of the file, which has no name
+  /// yet. Errors: std::system_error.
+  int sync();
+
   /// Flushes, fsyncs and renames.
   /// Errors: std::system_error; std::logic_error when bytes of a tensor are missing.
   void commit();

@@ -18,6 +18,8 @@ namespace rendezvous {
 namespace {
 
 constexpr int kDefaultPort = 29500;
+/// Stands before the job of SLURM in Launch::run; ids are hexadecimal.
+constexpr std::string_view kJob = "-slurm-";
 
 /// Reads variables as numbers; throws if they are not.
 struct Reader {
@@ -121,11 +123,9 @@ bool read_torchrun(const Reader& env, Launch& launch) {
   // Without --rdzv-id torchrun says "none". An id may be any bytes, but is written into text.
   const std::string id = env.text("TORCHELASTIC_RUN_ID");
   if (id != "none") launch.run = to_hex(id);
-  // Many jobs of SLURM may give the same one, such as a tutorial's. Hosts that are no tasks of a
-  // step may not all know the job.
-  const bool all_know_job = launch.nodes == 1 || is_step(env);
-  if (!launch.run.empty() && env.has("SLURM_JOB_ID") && all_know_job)
-    launch.run += "-slurm-" + to_hex(env.text("SLURM_JOB_ID"));
+  // Many jobs of SLURM may give the same one, such as a tutorial's.
+  if (!launch.run.empty() && env.has("SLURM_JOB_ID"))
+    launch.run += std::string(kJob) + to_hex(env.text("SLURM_JOB_ID"));
   launch.requeued = env.number("SLURM_RESTART_COUNT").value_or(0) > 0;
   const int tasks = env.number("SLURM_STEP_NUM_TASKS").value_or(1);
   const int hosts = env.number("SLURM_STEP_NUM_NODES").value_or(tasks);
@@ -336,6 +336,20 @@ Launch detect_launch(const Environment& environment, int devices) {
   refuse_pmix_alone(env);
   launch.per_node = devices > 1;
   return launch;
+}
+
+bool may_be_one_run(const std::string& a, const std::string& b) {
+  const std::string &less = a.size() < b.size() ? a : b, &more = a.size() < b.size() ? b : a;
+  return !less.empty() && more.starts_with(less + std::string(kJob));
+}
+
+std::string agreed_run(const std::vector<std::string>& runs) {
+  std::string agreed = runs.front();
+  for (const std::string& run : runs) {
+    if (may_be_one_run(agreed, run) && run.size() > agreed.size()) agreed = run;
+    if (run != agreed && !may_be_one_run(agreed, run)) return run.substr(0, run.find(kJob));
+  }
+  return agreed;
 }
 
 std::vector<Launch> ranks_on_host(const Launch& host, int processes) {

@@ -48,7 +48,8 @@ struct Launch {
   /// none.
   std::string job;
   /// The same for all starts of a run, different for any other run; empty if the launcher gives
-  /// none.
+  /// none. torchrun's is its id and the job of SLURM, where this process knows one: ranks that have
+  /// met agree on one of them (agreed_run).
   std::string run;
   std::string secret;  ///< Given by the launcher; may be empty.
   int restarts = 0;
@@ -90,6 +91,14 @@ Environment with_hosts(Environment environment, const HostFlags& hosts);
 /// rank or starts more.
 /// Errors: LaunchError.
 Launch detect_launch(const Environment& environment, int devices);
+
+/// Whether two values of Launch::run, which differ, may be of one run: torchrun's id is the same,
+/// and only one of the two knows the job of SLURM.
+bool may_be_one_run(const std::string& a, const std::string& b);
+
+/// The run of ranks that have met, from what each of them knows: with the job of SLURM if any knows
+/// it; without one if they know several.
+std::string agreed_run(const std::vector<std::string>& runs);
 
 /// The ranks that a process with `per_node` starts on its host, each as a Launch.
 std::vector<Launch> ranks_on_host(const Launch& host, int processes);

@@ -202,6 +202,7 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
                                                     : exit_status::kRankLost);
   };
   control_ = std::make_unique<rendezvous::Control>(options);
+  if (launch_.launcher == "torchrun") launch_.run = rendezvous::agreed_run(exchange(launch_.run));
   console_.note(concat("launched by ", launch_.describe()));
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }

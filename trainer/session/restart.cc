@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <ranges>
+#include <stdexcept>
 #include <vector>
 
 #include "tools/cli/text.h"
@@ -19,6 +20,11 @@ SavedStep step_of(const CheckpointMeta& meta, bool tracked) {
   return {.iteration = meta.state.iteration, .optimizer = meta.has_optimizer, .tracked = tracked};
 }
 
+/// Whether run `run` has saved a checkpoint, or may have: expect_own_start decides.
+bool may_be_own(const Checkpoint& checkpoint, const std::string& run) {
+  return checkpoint.meta().run == run || rendezvous::may_be_one_run(checkpoint.meta().run, run);
+}
+
 /// What run `run` has saved in a folder.
 struct OwnSaves {
   std::optional<SavedStep> newest;
@@ -29,7 +35,7 @@ OwnSaves own_saves(const std::string& root, const std::string& run) {
   for (const int64_t iteration : stored_iterations(root) | std::views::reverse) {
     try {
       const Checkpoint checkpoint = Checkpoint::open(iteration_folder(root, iteration));
-      if (checkpoint.meta().run != run) continue;
+      if (!may_be_own(checkpoint, run)) continue;
       out.newest = step_of(checkpoint.meta(), false);
       break;
     } catch (const std::exception&) {
@@ -72,7 +78,7 @@ std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string
   const std::optional<std::string> folder = find_checkpoint(config.save, std::nullopt);
   if (!folder) return std::nullopt;
   const Checkpoint checkpoint = Checkpoint::open(*folder);
-  const bool own = run.empty() || checkpoint.meta().run == run;
+  const bool own = run.empty() || may_be_own(checkpoint, run);
   // The same command would go on from there as well, whoever wrote it.
   if (own || goes_on_from_save(config)) return step_of(checkpoint.meta(), true);
   return own_saves(config.save, run).newest;
@@ -84,6 +90,14 @@ int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run)
     return saved && saved->optimizer ? saved->iteration : -1;
   } catch (const std::exception&) {  // a start from the disk reports it.
     return -1;
+  }
+}
+
+bool tracker_names(const std::string& root, int64_t iteration) {
+  try {
+    return tracked_iteration(root) == iteration;
+  } catch (const std::exception&) {  // the next save replaces it.
+    return false;
   }
 }
 
@@ -101,6 +115,24 @@ int64_t checkpoints_of_others(const std::string& root, const std::string& run) {
   } catch (const std::exception&) {  // whoever needs the folder reports it
     return 0;
   }
+}
+
+// Before they meet, ranks may know less than all of them together.
+void expect_own_start(const Start& start, const TrainConfig& config, bool from_save,
+                      const Job& job) {
+  const rendezvous::Launch& launch = job.launch();
+  if (launch.restarts == 0 && !launch.requeued) return;
+  if (from_save || !start.checkpoint || start.in_memory || config.save.empty()) return;
+  const std::string& path = start.checkpoint->path();
+  const std::string& stored = start.checkpoint->meta().run;
+  if (!lies_in(path, config.save) || !rendezvous::may_be_one_run(stored, launch.run)) return;
+  const bool knew = stored.size() > launch.run.size();
+  throw std::runtime_error(
+      cli::concat(path, ": saved under the same --rdzv-id ",
+                  knew ? "in a SLURM job, and no rank of this start knows its own"
+                       : "where no rank knew a SLURM job, and this start has one",
+                  " (SLURM_JOB_ID): it may be another job's: --load ", cli::shell_word(config.save),
+                  " goes on from it, another --rdzv-id begins anew"));
 }
 
 void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,

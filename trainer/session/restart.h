@@ -12,6 +12,8 @@
 #include "tools/cli/console.h"
 #include "trainer/config/train_config.h"
 #include "trainer/rendezvous/launch.h"
+#include "trainer/session/job.h"
+#include "trainer/session/training_loop.h"
 
 namespace trainer {
 
@@ -22,15 +24,19 @@ struct SavedStep {
   bool tracked = true;    ///< Whether --load of the folder means it, without --ckpt-step.
 };
 
-/// That checkpoint, if run `run` itself has saved it, or if the command continues from --save
-/// anyway (goes_on_from_save). Where the tracker names another run's, it is the newest one of `run`
-/// in the folder: a writer may be killed before it updates the tracker. `run`:
-/// rendezvous::Launch::run; if that is empty, any counts.
+/// That checkpoint, if run `run` itself has saved it or may have (rendezvous::may_be_one_run), or
+/// if the command continues from --save anyway (goes_on_from_save). Where the tracker names another
+/// run's, it is the newest one of `run` in the folder: a writer may be killed before it updates the
+/// tracker. `run`: rendezvous::Launch::run; if that is empty, any counts.
 /// Errors: as Checkpoint::open and find_checkpoint.
 std::optional<SavedStep> saved_step(const TrainConfig& config, const std::string& run);
 
 /// The iteration of saved_step; -1: there is none, it cannot be read, or it has no optimizer.
 int64_t whole_saved_iteration(const TrainConfig& config, const std::string& run);
+
+/// Whether the tracker of `root` names that iteration; one that cannot be read names none. Errors:
+/// none.
+bool tracker_names(const std::string& root, int64_t iteration);
 
 /// How many checkpoints in a folder are not of run `run`; all of them if `run` is empty. One that
 /// cannot be read is another's. Errors: none.
@@ -47,5 +53,12 @@ int64_t checkpoints_of_others(const std::string& root, const std::string& run);
 /// start.
 void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
                          cli::Console& console);
+
+/// Every rank that has met the others calls it with what it begins from. `from_save`:
+/// goes_on_from_save of the command itself. Errors: std::runtime_error where a later start would
+/// take from --save what may be another job's: of a checkpoint and this start only one knows the
+/// job of SLURM.
+void expect_own_start(const Start& start, const TrainConfig& config, bool from_save,
+                      const Job& job);
 
 }  // namespace trainer

@@ -107,14 +107,29 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
 }  // namespace
 
 std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration) {
+  const auto comes_from = [&](const std::string& given) {
+    return !given.empty() && (same_folder(path, given) || lies_in(path, given));
+  };
+  const bool pretrained = comes_from(config.pretrained_checkpoint) && !comes_from(config.load);
+  const std::string& given = pretrained ? config.pretrained_checkpoint : config.load;
   const std::filesystem::path whole = plain_path(path);
-  if (!same_folder(path, config.load)) return offer_previous(whole.parent_path(), iteration);
-  const std::filesystem::path given = (std::filesystem::path(path) / "").lexically_normal();
-  std::string root = given.parent_path().parent_path();
-  if (root.empty()) root = ".";
-  if (given.parent_path().filename() != whole.filename())
-    root = whole.parent_path();  // "." or ".."
-  return offer_previous(whole.parent_path(), iteration, cli::shell_word(root));
+  const bool itself = same_folder(path, given);
+  std::string root = given;
+  if (itself) {
+    const std::filesystem::path named = (std::filesystem::path(path) / "").lexically_normal();
+    root = named.parent_path().parent_path();
+    if (root.empty()) root = ".";
+    if (named.parent_path().filename() != whole.filename())
+      root = whole.parent_path();  // "." or ".."
+  }
+  return offer_previous(whole.parent_path(), iteration, [&](int64_t step) {
+    if (pretrained)
+      return concat("begin from it with --pretrained-checkpoint ",
+                    cli::shell_word(iteration_folder(root, step)));
+    return concat("go on from it with ",
+                  itself ? concat("--load ", cli::shell_word(root), " ") : "", "--ckpt-step ",
+                  step);
+  });
 }
 
 void note_order(const TrainConfig& config, const CheckpointMeta& meta, const std::string& digest,

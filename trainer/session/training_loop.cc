@@ -132,6 +132,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
   const bool has_file = !config.skip_train && parts_.job.speaks();
+  if (has_file && lies_in(config.metrics_file, config.save)) own_metrics_file(config.metrics_file);
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
           .metrics_file = has_file ? config.metrics_file : "",
@@ -184,13 +185,13 @@ void TrainingLoop::begin(Start start) {
   restored_ = start.in_memory;
   const std::string& run = parts_.job.launch().run;
   if (restored_ && whole_saved_iteration(parts_.config, run) == state_.iteration &&
-      tracked_iteration(parts_.config.save) == state_.iteration)
+      tracker_names(parts_.config.save, state_.iteration))
     saved_iteration_ = state_.iteration;
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
     // A kill between renaming a folder and updating the tracker leaves a checkpoint that the
     // tracker does not name.
-    unnamed_ = tracked_iteration(parts_.config.save) != state_.iteration;
+    unnamed_ = !tracker_names(parts_.config.save, state_.iteration);
     if (!unnamed_) saved_iteration_ = state_.iteration;
   }
   print(concat(" successfully loaded checkpoint from ", checkpoint.path(), " at iteration ",

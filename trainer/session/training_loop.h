@@ -42,8 +42,8 @@ struct Start {
 void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
                        const Checkpoint* in_memory);
 
-/// offer_previous for the damaged checkpoint `path` that the command loads: names the folder of
-/// checkpoints where --load names `path` itself.
+/// offer_previous for the damaged checkpoint `path` that the command loads, with the flags that
+/// take another one: those of --load, or --pretrained-checkpoint where `path` comes from there.
 std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration);
 
 /// Says that samples will come in another order than when `meta` was written, if `digest`, the

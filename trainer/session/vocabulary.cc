@@ -241,7 +241,8 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
 void carry_tokenizer(const std::string& from, const TrainConfig& config) {
   const fs::path source = tokenizer_folder(from);
   const fs::path to(config.save), target = to / "tokenizer";
-  if (!fs::is_directory(source) || fs::exists(target)) return;
+  // A link that leads nowhere is the user's, too.
+  if (!fs::is_directory(source) || fs::exists(fs::symlink_status(target))) return;
   // Where this run's own tokenizer is in another folder of that name, the carried one would be
   // taken for a copy of it: take_own_tokenizer.
   for (const std::string& used : {config.tokenizer_model, config.vocab_file}) {

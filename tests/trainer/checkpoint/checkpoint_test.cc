@@ -212,13 +212,12 @@ TEST_F(CheckpointTest, DamageIsNamedAndThePreviousOffered) {
         HasSubstr(
             "iter_0000020/rank_00000_model.safetensors: vector: bytes 0 to 20: checksum differs"));
   }
-  EXPECT_EQ(offer_previous(root_, 20),
-            "the previous whole checkpoint is of step 10: go on from it with --ckpt-step 10");
-  EXPECT_EQ(offer_previous(root_, 20, "'./the root'"),
-            "the previous whole checkpoint is of step 10: go on from it with --load './the root' "
-            "--ckpt-step 10");
+  const auto offer = [&] {
+    return offer_previous(root_, 20, [](int64_t step) { return "take " + std::to_string(step); });
+  };
+  EXPECT_EQ(offer(), "the previous whole checkpoint is of step 10: take 10");
   flip(iteration_folder(root_, 10) + "/rank_00000_model.safetensors", size - 3);
-  EXPECT_EQ(offer_previous(root_, 20), "there is no whole checkpoint before it");
+  EXPECT_EQ(offer(), "there is no whole checkpoint before it");
   fs::resize_file(shard, fs::file_size(shard) - 1);
   EXPECT_THROW(Checkpoint::open(iteration_folder(root_, 20)), indexed::FormatError);
   fs::remove(shard);
@@ -273,6 +272,29 @@ TEST_F(CheckpointTest, KeepsTheLastAndReplacesTheSame) {
 }
 
 // A run that does not continue what it finds in its folder removes nothing of it.
+// In a root that was copied with links. One of them may lead nowhere.
+TEST_F(CheckpointTest, ASaveWritesThroughNoLink) {
+  const std::string other = root_ + "/other", path = root_ + "/latest_checkpointed_iteration.txt";
+  fs::create_directories(other + "/iter_0000010");
+  std::ofstream(other + "/tracker") << "77";
+  std::ofstream(other + "/iter_0000010/meta.json") << "{\"crc32c\": \"another's\"}";
+  for (const char* target : {"other/tracker", "other/nothing"}) {
+    for (const char* link : {"iter_0000010", "latest_checkpointed_iteration.txt"})
+      fs::remove_all(root_ + "/" + link);
+    fs::create_symlink(target, path);
+    fs::create_directory_symlink("other/iter_0000010", iteration_folder(root_, 10));
+    save(10);
+    EXPECT_EQ(tracker(), "10");
+    EXPECT_FALSE(fs::is_symlink(path));
+    EXPECT_FALSE(fs::is_symlink(iteration_folder(root_, 10)));
+    Checkpoint::open(iteration_folder(root_, 10)).verify();
+  }
+  std::ifstream in(other + "/tracker");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "77");
+  EXPECT_FALSE(fs::exists(other + "/nothing"));
+  EXPECT_TRUE(fs::exists(other + "/iter_0000010/meta.json"));
+}
+
 TEST_F(CheckpointTest, OnlyOwnOnesAreRemovedWhereOthersAre) {
   run_ = "theirs";
   for (const int64_t iteration : {10, 20}) save(iteration);

@@ -63,15 +63,10 @@ TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
   Variables named = kTorchrun;
   named["TORCHELASTIC_RUN_ID"] = "job 7";
   EXPECT_EQ(detect(named).run, "6a6f622037") << "its bytes";
-  // Many jobs may have the same id. Hosts that were reached in another way may not know the job.
-  named["SLURM_JOB_ID"] = "81";
-  EXPECT_EQ(detect(named).run, "6a6f622037");
-  named["SLURM_PROCID"] = named["SLURM_STEP_ID"] = "0";
+  named["SLURM_JOB_ID"] = "81";  // many jobs may have the same id
   EXPECT_EQ(detect(named).run, "6a6f622037-slurm-3831");
-  named["SLURM_STEP_ID"] = "4294967291";
-  EXPECT_EQ(detect(named).run, "6a6f622037") << "a batch script is no step";
   named["WORLD_SIZE"] = "4", named["RANK"] = "1";
-  EXPECT_EQ(detect(named).run, "6a6f622037-slurm-3831") << "one host";
+  EXPECT_EQ(detect(named).run, "6a6f622037-slurm-3831") << "the same on one host";
   Launch host = detect({}, 4);
   host.run = "abc";
   host.tracker = "7 2 1.5";
@@ -81,6 +76,21 @@ TEST(Launch, ARunIsKnownByTheIdThatItsLauncherGives) {
   EXPECT_EQ(detect(child, 4).run, "abc");
   EXPECT_EQ(detect(child, 4).tracker, "7 2 1.5");
   EXPECT_EQ(detect(child, 4).began_ms, 5'000'000'000);
+}
+
+// Hosts that were reached in another way than by srun may not all know the job.
+TEST(Launch, RanksAgreeOnTheJobThatAnyOfThemKnows) {
+  const std::string bare = "6a6f62", seven = "6a6f62-slurm-37", eight = "6a6f62-slurm-38";
+  EXPECT_EQ(agreed_run({bare, bare}), bare);
+  EXPECT_EQ(agreed_run({bare, seven, bare}), seven);
+  EXPECT_EQ(agreed_run({seven, bare, seven}), seven);
+  EXPECT_EQ(agreed_run({seven, eight}), bare);
+  EXPECT_EQ(agreed_run({bare, seven, eight}), bare);
+  EXPECT_EQ(agreed_run({"", ""}), "");
+  EXPECT_TRUE(may_be_one_run(bare, seven) && may_be_one_run(seven, bare));
+  EXPECT_FALSE(may_be_one_run(seven, eight));
+  EXPECT_FALSE(may_be_one_run(bare, "6a6f6220-slurm-37"));
+  EXPECT_FALSE(may_be_one_run("", seven)) << "torchrun without an id";
 }
 
 // SLURM's count is not torchrun's: after a requeue torchrun itself begins at 0 again.

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Changes of names in a root that a kill has ended: the next conversion undoes them, and nothing
+// that somebody else has put there since is lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "convert/set_aside.h"
+#include "convert/target_root.h"
+#include "tests/convert/outcomes.h"
+#include "tests/own.h"
+
+namespace convert {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class SetAsideTest : public testing::Test {
+ protected:
+  SetAsideTest() { fs::create_directories(root_); }
+
+  fs::path at(const std::string& name) const { return root_ / name; }
+  void put(const std::string& name, const std::string& text) const {
+    fs::create_directories(at(name).parent_path());
+    std::ofstream(at(name)) << text;
+  }
+  std::string get(const std::string& name) const {
+    return fs::is_regular_file(at(name)) ? read_file(at(name)) : "";
+  }
+
+  // An old model with a tracker and a folder behind a link, and one killed over it.
+  void kill_over_old() const {
+    put("latest_checkpointed_iteration.txt", "old");
+    put("tokenizer/a b.json", "old");
+    put("elsewhere/weights", "old");
+    fs::create_directory_symlink("elsewhere", at("release"));
+    kill(true);
+  }
+  void kill(bool replace) const {
+    put(".new/a", "new");
+    put(".new/b", "new");
+    put(".new/weights", "new");
+    const auto change = [&] {
+      SetAside old(root_);
+      if (replace)
+        for (const char* name :
+             {"latest_checkpointed_iteration.txt", "release", "tokenizer/a b.json"})
+          old.take(at(name));
+      old.make_folders(at("tokenizer"));
+      old.name(at(".new/a"), at("tokenizer/a b.json"));
+      old.name(at(".new/b"), at("tokenizer/b.json"));
+      old.make_folders(at("release/rank"));
+      old.name(at(".new/weights"), at("release/rank/weights"));
+      std::raise(SIGKILL);
+    };
+    EXPECT_EXIT(change(), testing::KilledBySignal(SIGKILL), "");
+    ASSERT_EQ(get("release/rank/weights"), "new");
+  }
+  void expect_old() const {
+    EXPECT_EQ(get("latest_checkpointed_iteration.txt"), "old");
+    EXPECT_EQ(get("tokenizer/a b.json"), "old");
+    EXPECT_EQ(get("release/weights"), "old");
+    EXPECT_TRUE(fs::is_symlink(at("release")));
+    EXPECT_FALSE(fs::exists(at("tokenizer/b.json")));
+    EXPECT_FALSE(fs::exists(at(".replaced")));
+  }
+
+  tests::OwnFolder own_;
+  fs::path root_ = own_ / "root";
+};
+
+TEST_F(SetAsideTest, TheOldOneGetsItsNamesBack) {
+  kill_over_old();
+  undo_killed(root_);
+  expect_old();
+  undo_killed(root_);
+  expect_old();
+}
+
+TEST_F(SetAsideTest, WhereThereWasNoneNothingStays) {
+  kill(false);
+  undo_killed(root_);
+  for (const char* name : {"release", "tokenizer", ".replaced"})
+    EXPECT_FALSE(fs::exists(at(name))) << name;
+}
+
+TEST_F(SetAsideTest, WhatIsTheUsersStays) {
+  kill(false);
+  EXPECT_EQ(names_of_killed(root_).size(), 3U);
+  fs::remove(at("release/rank/weights"));
+  put("release/rank/weights", "user's");
+  put("tokenizer/c.json", "user's");
+  EXPECT_EQ(names_of_killed(root_).size(), 2U);
+  undo_killed(root_);
+  EXPECT_EQ(get("release/rank/weights"), "user's");
+  EXPECT_EQ(get("tokenizer/c.json"), "user's");
+  EXPECT_FALSE(fs::exists(at("tokenizer/a b.json")));
+}
+
+// The tracker, which somebody has made: the new model is taken to be whole.
+TEST_F(SetAsideTest, WhatATrackerNamesStays) {
+  kill(false);
+  put("latest_checkpointed_iteration.txt", "release");
+  undo_killed(root_);
+  EXPECT_EQ(get("release/rank/weights"), "new");
+}
+
+TEST_F(SetAsideTest, InThePlaceOfAnOldNameBothStay) {
+  kill_over_old();
+  fs::remove(at("tokenizer/a b.json"));
+  put("tokenizer/a b.json", "user's");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(error_of<std::system_error>([&] { undo_killed(root_); }),
+                HasSubstr("root/tokenizer/a b.json: in the place of the old model's, which a "
+                          "killed conversion has moved to " +
+                          at(".replaced/tokenizer/a b.json").string() + ": remove one of the two"));
+    EXPECT_EQ(get("tokenizer/a b.json"), "user's");
+    EXPECT_EQ(get(".replaced/tokenizer/a b.json"), "old");
+  }
+  fs::remove(at("tokenizer/a b.json"));
+  undo_killed(root_);
+  expect_old();
+}
+
+// Of a record that is cut at any byte, what is there is undone: the rest was not changed yet.
+TEST_F(SetAsideTest, ACutRecordUndoesWhatItHas) {
+  kill_over_old();
+  const std::string record = get(".replaced/.changes");
+  ASSERT_GT(record.size(), 100U);
+  const size_t first = record.find('\0') + 1;
+  for (size_t size = first; size < record.size(); size += 7) {
+    fs::remove_all(own_.path());
+    put("latest_checkpointed_iteration.txt", "old");
+    put(".replaced/.changes", record.substr(0, size));
+    fs::rename(at("latest_checkpointed_iteration.txt"),
+               at(".replaced/latest_checkpointed_iteration.txt"));
+    undo_killed(root_);
+    EXPECT_EQ(get("latest_checkpointed_iteration.txt"), "old") << size;
+  }
+}
+
+// A folder of that name without a record is nobody's.
+TEST_F(SetAsideTest, WhatHasNoRecordStays) {
+  put(".replaced/mine", "user's");
+  undo_killed(root_);
+  put(".new/a", "new");
+  {
+    SetAside changes(root_);
+    changes.name(at(".new/a"), at("a"));
+    changes.keep();
+  }
+  EXPECT_EQ(get("a"), "new");
+  EXPECT_EQ(get(".replaced.2/mine"), "user's");
+}
+
+}  // namespace
+}  // namespace convert

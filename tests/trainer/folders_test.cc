@@ -1,0 +1,88 @@
+// Folders of checkpoints that another run has, or that cannot be read: what the trainer says of
+// them, and that it changes nothing there.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <map>
+
+#include "tests/trainer/run_program.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+class FoldersTest : public ProgramTest {};
+
+// --ckpt-step is not for it.
+TEST_F(FoldersTest, ADamagedPretrainedCheckpointGetsAnOfferThatApplies) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const std::string model = folder_ + "/s/iter_0000012/rank_00000_model.safetensors";
+  std::filesystem::resize_file(model, 100);
+  const std::string offer = ": begin from it with --pretrained-checkpoint s/iter_0000006\n";
+  for (const char* given : {"s", "s/", "s/iter_0000012", "./s/iter_0000012/"})
+    for (const Words& load : {Words{}, Words{"--load", "new"}}) {
+      Words words = {"--pretrained-checkpoint", given, "--save", "new"};
+      words.insert(words.end(), load.begin(), load.end());
+      const Ended ended = run(words);
+      EXPECT_EQ(ended.status, 1);
+      EXPECT_THAT(ended.err, HasSubstr(offer)) << given;
+    }
+  EXPECT_EQ(run({"--pretrained-checkpoint", "s/iter_0000006", "--save", "new"}).status, 0)
+      << read("err");
+}
+
+// As `cp -as` copies a run: what a save and its log change is the copy, never the original.
+TEST_F(FoldersTest, NothingOfAnotherRunIsChangedThroughLinks) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ + "/s")) {
+    const std::string copy =
+        folder_ + "/copy/" + entry.path().lexically_relative(folder_ + "/s").string();
+    if (entry.is_directory()) continue;
+    std::filesystem::create_directories(std::filesystem::path(copy).parent_path());
+    std::filesystem::create_symlink(entry.path(), copy);
+  }
+  const auto original = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ + "/s"))
+      if (entry.is_regular_file())
+        files[entry.path().string()] = read(entry.path().lexically_relative(folder_).string());
+    return files;
+  };
+  const std::map<std::string, std::string> before = original();
+  ASSERT_GT(before.size(), 5U);
+  std::filesystem::remove_all(folder_ + "/copy/iter_0000012");
+  const Words again = {"--save", "copy", "--load", "copy", "--ckpt-step", "6", "--keep-last", "1"};
+  EXPECT_EQ(run(again).status, 0) << read("err");
+  EXPECT_EQ(read("copy/latest_checkpointed_iteration.txt"), "12");
+  EXPECT_EQ(read("copy/metrics.jsonl").empty(), false);
+  EXPECT_TRUE(original() == before);
+  for (const char* name : {"latest_checkpointed_iteration.txt", "config.toml", "metrics.jsonl"})
+    EXPECT_FALSE(std::filesystem::is_symlink(folder_ + "/copy/" + name)) << name;
+}
+
+// The step is named by hand where the tracker cannot be read, and the next save writes a good one.
+TEST_F(FoldersTest, WithAStepTheTrackerNeedNotBeReadable) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const std::string tracker = folder_ + "/s/latest_checkpointed_iteration.txt";
+  for (const bool dangling : {false, true}) {
+    std::filesystem::remove(tracker);
+    if (dangling)
+      std::filesystem::create_symlink("nowhere", tracker);
+    else
+      std::ofstream(tracker) << "junk";
+    const Ended without = run({"--save", "s", "--load", "s"});
+    EXPECT_EQ(without.status, 1);
+    EXPECT_THAT(without.err, HasSubstr("s/latest_checkpointed_iteration.txt: "));
+    EXPECT_THAT(without.err, HasSubstr("the newest stored is 12"));
+    EXPECT_EQ(run({"--save", "s", "--load", "s", "--ckpt-step", "6"}).status, 0) << read("err");
+    EXPECT_THAT(read("out"), HasSubstr("checkpoint from s/iter_0000006 at iteration 6"));
+    EXPECT_EQ(read("s/latest_checkpointed_iteration.txt"), "12");
+  }
+}
+
+}  // namespace
+}  // namespace trainer
