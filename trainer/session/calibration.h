@@ -16,7 +16,7 @@ namespace trainer {
 
 /// What is measured, and for how long.
 struct CalibrationPlan {
-  double seconds = 15;       ///< Of all operations, not counting the choice of algorithms,
+  double seconds = 12;       ///< Of all operations, not counting the choice of algorithms,
   double limit_seconds = 6;  ///< and of the load that shows the power limit.
   ops::DType dtype = ops::DType::bf16;
   int64_t carrier_rows = 16384, carrier_width = 2048;
