@@ -43,7 +43,7 @@ struct PlanOptions {
   int64_t top = 3;
   bool json = false, as_given = false;
   std::string calibrate;
-  double seconds = 12;
+  double seconds = 15;
 };
 
 constexpr int64_t kUsualHost = 8;

@@ -141,6 +141,9 @@ class CollectiveRank {
     return moved / each;
   }
 
+  /// This rank's share of the algorithms: most of the time of a first calibration.
+  void choose() { choose_algorithms(*ops_, {}, rank_, size_); }
+
   /// See Card::hidden_cost: what a layer, repeated without a rest, loses to all-reduces beside it
   /// that take about a third of its time. Both are as fast as the card's power permits.
   double hidden_cost() {
@@ -198,9 +201,10 @@ class CollectiveRank {
 constexpr ops::Transfer kKinds[] = {ops::Transfer::all_reduce, ops::Transfer::reduce_scatter,
                                     ops::Transfer::all_gather, ops::Transfer::send};
 
-/// One rank of a group of `size`; rank 0 writes its measurements to `path`.
-int measure_collectives(const TrainConfig& config, int rank, int size, const std::string& folder,
-                        const std::string& path) {
+/// One rank of a group of `size`; rank 0 writes its measurements to `path`. The last group also
+/// chooses algorithms.
+int measure_collectives(const TrainConfig& config, int rank, int size, bool last,
+                        const std::string& folder, const std::string& path) {
   alarm(60);  // a failed peer must not block this process forever.
   rendezvous::FileStore store(folder);
   CollectiveRank self(config, rank, size, store);
@@ -215,6 +219,9 @@ int measure_collectives(const TrainConfig& config, int rank, int size, const std
       if (rank == 0) out << static_cast<int>(kind) << ' ' << mib << ' ' << rate / 1e9 << '\n';
     }
   }
+  out.close();
+  alarm(0);  // from here on no peer is waited for.
+  if (last) self.choose();
   return 0;
 }
 
@@ -232,7 +239,7 @@ void add_collectives(const TrainConfig& config, int gpus, Card& card) {
       const pid_t pid = fork();
       if (pid == 0) {
         try {
-          _exit(measure_collectives(config, rank, size, meeting, path));
+          _exit(measure_collectives(config, rank, size, 2 * size > gpus, meeting, path));
         } catch (const std::exception& error) {
           std::fprintf(stderr, "plan-training: rank %d: %s\n", rank, cli::describe(error).c_str());
           _exit(1);

@@ -29,6 +29,7 @@ class Calibration {
   Calibration(ops::Ops& ops, const CalibrationPlan& plan, Card& card)
       : ops_(ops), plan_(plan), card_(card), memory_(ops) {}
   void run();
+  void choose(size_t share, size_t shares);
 
  private:
   using Call = std::function<void()>;
@@ -450,6 +451,15 @@ void Calibration::run() {
   measure_power_limit();
 }
 
+void Calibration::choose(size_t share, size_t shares) {
+  add_products();
+  add_fp8();
+  for (size_t i = share; i < items_.size(); i += shares) {
+    Operands memory(ops_, memory_);
+    items_[i].make(memory)();
+  }
+}
+
 /// From a load like a layer's: how much slower it is when it is repeated without a rest. The limit
 /// settles over seconds.
 void Calibration::measure_power_limit() {
@@ -472,6 +482,11 @@ void calibrate(ops::Ops& ops, const CalibrationPlan& plan, Card& card) {
   card.passes.clear();
   Calibration(ops, plan, card).run();
   card.measured = true;
+}
+
+void choose_algorithms(ops::Ops& ops, const CalibrationPlan& plan, int share, int shares) {
+  Card unused;
+  Calibration(ops, plan, unused).choose(static_cast<size_t>(share), static_cast<size_t>(shares));
 }
 
 }  // namespace trainer

@@ -16,7 +16,7 @@ namespace trainer {
 
 /// What is measured, and for how long.
 struct CalibrationPlan {
-  double seconds = 12;       ///< Of all operations, not counting the choice of algorithms,
+  double seconds = 15;       ///< Of all operations, not counting the choice of algorithms,
   double limit_seconds = 6;  ///< and of the load that shows the power limit.
   ops::DType dtype = ops::DType::bf16;
   int64_t carrier_rows = 16384, carrier_width = 2048;
@@ -31,5 +31,9 @@ struct CalibrationPlan {
 /// operands whose answer is known. Errors: DeviceError, also for a wrong result, naming operation
 /// and shape.
 void calibrate(ops::Ops& ops, const CalibrationPlan& plan, Card& card);
+
+/// Runs every `shares`-th product of the plan once, from number `share` on, so that the device
+/// chooses its algorithm and keeps the choice for calibrate(): with several GPUs each has a share.
+void choose_algorithms(ops::Ops& ops, const CalibrationPlan& plan, int share, int shares);
 
 }  // namespace trainer

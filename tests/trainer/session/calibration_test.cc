@@ -39,7 +39,7 @@ class CountingOps final : public ops::Ops {
   bool captures = false;
   bool fp8 = false, scales_of_parts = true;
 
-  int64_t fills = 0, waits = 0, replays = 0, most_bytes = 0;
+  int64_t fills = 0, waits = 0, replays = 0, most_bytes = 0, products = 0;
   int64_t blocks = 0;  ///< Allocated on the device.
   int64_t most_host_bytes = 0;
   int64_t in_a_row = 0;       ///< Measured calls since the carrier's last one,
@@ -122,6 +122,9 @@ class CountingOps final : public ops::Ops {
       product_ = sum((*input)->dy, (*input)->weight, (*input)->dy.columns());
     if (const auto* weight = std::get_if<const ops::LinearBackwardWeight*>(&call))
       if ((*weight)->x) product_ = sum((*weight)->x, (*weight)->dy, (*weight)->x.rows());
+    products += std::holds_alternative<const ops::LinearForward*>(call) ||
+                std::holds_alternative<const ops::LinearBackwardInput*>(call) ||
+                std::holds_alternative<const ops::LinearBackwardWeight*>(call);
     const ops::Copy* const* copy = std::get_if<const ops::Copy*>(&call);
     const bool of_carrier = copy != nullptr && (*copy)->dst.dtype == DType::f32;
     if (copy != nullptr) std::this_thread::sleep_for(of_carrier ? carrier : measured);
@@ -260,6 +263,28 @@ TEST(CalibrationTest, OperandsTakeNoMoreThanThePlanSays) {
   EXPECT_LT(device.most_bytes, 7 * plan.most_bytes / 2);
   EXPECT_LT(device.blocks, 1000) << "an allocation takes longer than a measurement";
   EXPECT_LT(device.most_host_bytes, 1024) << "and so does one of the host's memory";
+}
+
+// Shares of the products that several devices run once are all of them together, each but once.
+TEST(CalibrationTest, AlgorithmsAreChosenInShares) {
+  CalibrationPlan plan = one_copy(0);
+  plan.most_rows = 4096;
+  plan.most_width = 1024;
+  plan.most_bytes = int64_t{1} << 30;
+  const auto products = [&](int share, int shares) {
+    CountingOps device;
+    choose_algorithms(device, plan, share, shares);
+    EXPECT_EQ(device.waits, 0) << "nothing is measured";
+    return device.products;
+  };
+  const int64_t all = products(0, 1), first = products(0, 3), second = products(1, 3);
+  EXPECT_GT(first, 0);
+  EXPECT_GT(second, 0);
+  EXPECT_EQ(first + second + products(2, 3), all);
+  CountingOps device;
+  const size_t measured = measure(device, plan).products.size();
+  EXPECT_GT(measured, 10u);
+  EXPECT_GE(all, static_cast<int64_t>(measured));
 }
 
 // FP8 is measured where the device has it: with one scale; and with those of rows and blocks, where
