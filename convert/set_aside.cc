@@ -49,6 +49,14 @@ std::vector<std::string> changes_in(const fs::path& record) {
   return changes;
 }
 
+// Puts a folder's names on the disk, if the disk can.
+void sync_folder(const fs::path& folder) noexcept {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
 bool has_file(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
     if (entry.is_symlink() || !entry.is_directory()) return true;
@@ -158,6 +166,9 @@ void SetAside::keep() noexcept {
   std::error_code ignored;
   if (record_ >= 0) ::close(record_);
   record_ = -1;
+  // First, and on the disk: without it nothing is undone.
+  fs::remove(aside_ / kRecord, ignored);
+  sync_folder(aside_);
   fs::remove_all(aside_, ignored);
 }
 

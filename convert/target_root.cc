@@ -181,12 +181,26 @@ FolderLock::FolderLock(const std::string& folder)
 
 FolderLock::~FolderLock() { ::close(descriptor_); }
 
+namespace {
+
+// A trainer takes its checkpoints' tokenizer from beside them.
+void refuse_running_trainer(const std::string& root) {
+  const int lock = ::open((root + "/.trainer.lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (lock < 0) return;
+  const bool is_held = ::flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(lock);
+  if (is_held) refuse(EBUSY, root, "a trainer is saving there");
+}
+
+}  // namespace
+
 std::unique_ptr<FolderLock> open_root(const RootTarget& target, const TokenizerFiles& tokenizer) {
   if (!fs::is_directory(target.root)) {
     refuse_bad_root(target, tokenizer);
     fs::create_directories(target.root);
   }
   auto lock = std::make_unique<FolderLock>(target.root);
+  refuse_running_trainer(target.root);
   undo_killed(target.root);
   refuse_bad_root(target, tokenizer);
   return lock;

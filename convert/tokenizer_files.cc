@@ -271,8 +271,11 @@ static bool is_root(const fs::path& folder) {
 
 std::string folder_beside_checkpoint(const std::string& path) {
   fs::path root = trainer::plain_path(path);
-  if (root.filename() == "model_optim_rng.pt") root = root.parent_path();
-  if (root.filename().string().starts_with("mp_rank_")) root = root.parent_path();
+  const auto is_named = [&](std::string_view start) {
+    return root.filename().string().starts_with(start) && !is_root(root);
+  };
+  if (is_named("model_optim_rng.pt")) root = root.parent_path();
+  if (is_named("mp_rank_")) root = root.parent_path();
   if (is_iteration(root) && !is_root(root)) root = root.parent_path();
   const std::string folder = (root / kBeside).string();
   return has_tokenizer(folder) ? folder : "";

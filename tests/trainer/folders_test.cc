@@ -4,7 +4,12 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "tests/trainer/run_program.h"
@@ -82,6 +87,55 @@ TEST_F(FoldersTest, WithAStepTheTrackerNeedNotBeReadable) {
     EXPECT_THAT(read("out"), HasSubstr("checkpoint from s/iter_0000006 at iteration 6"));
     EXPECT_EQ(read("s/latest_checkpointed_iteration.txt"), "12");
   }
+}
+
+// As `cp -al` copies a run: the files that are not replaced as a whole are its log and its lock.
+TEST_F(FoldersTest, NothingOfAnotherRunIsChangedThroughHardLinks) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const std::string metrics = read("s/metrics.jsonl");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ + "/s")) {
+    const std::string copy =
+        folder_ + "/copy/" + entry.path().lexically_relative(folder_ + "/s").string();
+    if (entry.is_directory()) continue;
+    std::filesystem::create_directories(std::filesystem::path(copy).parent_path());
+    std::filesystem::create_hard_link(entry.path(), copy);
+  }
+  EXPECT_EQ(run({"--save", "copy", "--load", "copy", "--ckpt-step", "6"}).status, 0) << read("err");
+  EXPECT_EQ(read("s/metrics.jsonl"), metrics);
+}
+
+// The lock of a folder copied with links is the copy's own; a hard link cannot be told from it, so
+// the refusal says what to do.
+TEST_F(FoldersTest, ALockThatIsALinkIsNotAnotherRuns) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const int lock = ::open((folder_ + "/s/.trainer.lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  std::filesystem::create_directories(folder_ + "/copy");
+  const std::string copy = folder_ + "/copy/.trainer.lock";
+  std::filesystem::create_symlink("../s/.trainer.lock", copy);
+  EXPECT_EQ(run({"--save", "copy"}).status, 0) << read("err");
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/s/.trainer.lock"));
+  std::filesystem::remove(copy);
+  std::filesystem::create_hard_link(folder_ + "/s/.trainer.lock", copy);
+  EXPECT_THAT(run({"--save", "copy"}).err,
+              HasSubstr("copy: another trainer is saving there, or in a folder that shares "
+                        "copy/.trainer.lock with it by a hard link: then remove this file here"));
+  ::close(lock);
+}
+
+TEST_F(FoldersTest, APathNeedNotBeUtf8) {
+  const Ended ended = run({"--save", "s\377", "--save-interval", "6"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(read("s\377/latest_checkpointed_iteration.txt"), "12");
+  EXPECT_EQ(run({"--load", "s\377"}).status, 0) << read("err");
+}
+
+TEST_F(FoldersTest, AModelThatAKilledConversionPutAsideIsNotMissed) {
+  std::filesystem::create_directories(folder_ + "/s/.replaced");
+  std::ofstream(folder_ + "/s/.replaced/.changes") << "taken x";
+  const Ended ended = run({"--load", "s"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("s: no checkpoint there: a conversion was killed"));
 }
 
 }  // namespace

@@ -223,11 +223,25 @@ CheckpointRoot::CheckpointRoot(std::string path, const WriterPlace& place, bool 
   if (place_.rank > 0) return;
   fs::create_directories(path_);
   const std::string lock_path = path_ + "/.trainer.lock";
-  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const auto open_lock = [&] {
+    return ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  };
+  lock_ = open_lock();
+  if (lock_ < 0 && errno == ELOOP) {  // a folder copied with links has another run's.
+    std::error_code ignored;
+    fs::remove(lock_path, ignored);
+    lock_ = open_lock();
+  }
   if (lock_ < 0) fail(lock_path);
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    struct stat about {};
+    const bool is_shared = ::fstat(lock_, &about) == 0 && about.st_nlink > 1;
     ::close(lock_);
-    throw std::runtime_error(path_ + ": another trainer is saving there");
+    throw std::runtime_error(path_ + ": another trainer is saving there" +
+                             (is_shared
+                                  ? message(", or in a folder that shares ", lock_path,
+                                            " with it by a hard link: then remove this file here")
+                                  : ""));
   }
   remove_leftovers("");
 }

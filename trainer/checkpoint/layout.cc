@@ -265,7 +265,8 @@ std::string format_meta(const CheckpointMeta& meta) {
   if (!meta.last_samples.empty()) root["last_samples"] = meta.last_samples;
   visit_state(meta.state, [&](const char* key, const auto& field) { root["state"][key] = field; });
   for (const TensorRecord& tensor : meta.tensors) root["tensors"].push_back(tensor_to_json(tensor));
-  std::string text = root.dump(1) + "\n";
+  // A path need not be UTF-8; what is not becomes U+FFFD.
+  std::string text = root.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   const std::string digits = hex8(meta_checksum(text));
   text.replace(kChecksumHead.size(), kChecksumDigits, digits);
   return text;

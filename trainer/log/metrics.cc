@@ -114,11 +114,18 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
 
 void own_metrics_file(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::is_symlink(path, none)) return;
-  if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none)) return;
-  std::ifstream in(path, std::ios::binary);
-  const std::string lines(std::istreambuf_iterator<char>(in), {});
-  if (in.bad()) fail(path, EIO);
+  const bool is_link = std::filesystem::is_symlink(path, none);
+  const bool is_there = std::filesystem::exists(path, none);
+  if (is_there && !std::filesystem::is_regular_file(path, none)) return;
+  if (!is_link && (!is_there || std::filesystem::hard_link_count(path, none) < 2)) return;
+  std::string lines;
+  if (is_there) {
+    errno = 0;
+    std::ifstream in(path, std::ios::binary);
+    if (!in) fail(path, errno == 0 ? EIO : errno);
+    lines.assign(std::istreambuf_iterator<char>(in), {});
+    if (in.bad()) fail(path, EIO);
+  }
   indexed::OutputFile out(path, indexed::Existing::replace_link);
   out.write(lines);
   out.commit();

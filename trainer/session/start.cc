@@ -36,6 +36,13 @@ bool same_value(const std::string& a, const std::string& b) {
          ends[1].ec == std::errc() && ends[1].ptr == b.data() + b.size() && x == y;
 }
 
+// Whether a conversion was killed in this folder after it had put another model aside: the record
+// of convert/set_aside.h.
+bool has_killed_conversion(const std::string& folder) {
+  std::error_code none;
+  return std::filesystem::exists(std::filesystem::path(folder) / ".replaced" / ".changes", none);
+}
+
 Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config) {
   try {
     return Checkpoint::open(path);
@@ -198,6 +205,10 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   if (!path && config.exit_on_missing_checkpoint) {
     throw std::runtime_error(concat(config.load, ": no checkpoint there"));
   }
+  if (!path && !config.load.empty() && has_killed_conversion(config.load))
+    throw std::runtime_error(concat(config.load,
+                                    ": no checkpoint there: a conversion was killed, which has put "
+                                    "the previous model aside (.replaced); run it again"));
   if (!path && !config.load.empty() && config.pretrained_checkpoint.empty()) {
     console.note(concat(config.load, ": no checkpoint there, starting from the beginning"));
   }

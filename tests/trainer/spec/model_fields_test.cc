@@ -111,7 +111,7 @@ TEST(Families, ModelsThatNobodyHasAreRefused) {
   };
   EXPECT_THAT(
       error({{"post-norm", "true"}, {"parallel-residual", "true"}, {"hidden-dropout", "0"}}),
-      HasSubstr("post_norm 1: not together with parallel_residual"));
+      HasSubstr("--parallel-residual and --post-norm exclude each other"));
   EXPECT_THAT(error({{"position-embedding-type", "rope"}, {"rotary-percent", "0.15"}}),
               HasSubstr("--rotary-percent 0.15 of a head of 8 is 1"));
 }
