@@ -4,6 +4,8 @@
 // Not here: the search (session/layout_search.h), the report (session/layout_report.h).
 //
 // SPDX-License-Identifier: MIT
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +24,7 @@
 #include "trainer/session/calibrate.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/layout_report.h"
+#include "trainer/session/neox_files.h"
 #include "trainer/session/vocabulary.h"
 
 namespace {
@@ -34,6 +37,7 @@ const cli::Program kProgram = {.name = "plan-training",
                                .summary = "choose the layout of a training run",
                                .operands = "",
                                .config_file = true,
+                               .yaml_flag = "neox-config",
                                .version_note = gpu_support};
 
 struct PlanOptions {
@@ -193,6 +197,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   TrainConfig& config = o.train;
   Given given = call.parsed.given;
   if (given.contains("tokens")) given.insert("train-tokens");
+  take_neox(config, given, call.console);
   forget_chosen(config, call.parsed.on_line);
   if (config.new_layout) reopen(config, given);
   const std::vector<std::string> lacks = lacking(config);
@@ -232,6 +237,10 @@ int plan(PlanOptions& o, cli::Invocation& call) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A search makes and drops large lists all the time: freed memory is kept, as long as it is less
+  // than 1 GiB, since giving it back takes more time than filling it.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   static const cli::Table<PlanOptions> table = flags();
   return cli::run(kProgram, table, argc, argv, plan);
 }

@@ -39,6 +39,7 @@
 #include "trainer/session/launcher.h"
 #include "trainer/session/memory_hosts.h"
 #include "trainer/session/memory_start.h"
+#include "trainer/session/neox_files.h"
 #include "trainer/session/restart.h"
 #include "trainer/session/training_loop.h"
 
@@ -452,18 +453,6 @@ rendezvous::HostFlags host_flags(const TrainConfig& config) {
     throw UsageError(
         concat("--nnodes ", hosts.nodes, " needs --master-addr: the host with number 0"));
   return hosts;
-}
-
-// What GPT-NeoX's configurations say counts as if flags said it.
-void take_neox(TrainConfig& config, Given& given, cli::Console& console) {
-  if (config.neox_config.empty()) return;
-  std::vector<NamedText> files;
-  for (const std::string& path : config.neox_config) files.push_back({path, read_text_file(path)});
-  const std::vector<std::string> idle = apply_neox(config, given, files);
-  if (!idle.empty())
-    console.note(
-        concat(cli::join(config.neox_config, ", "), ": no effect here: ", cli::join(idle, ", ")));
-  config.neox_config.clear();
 }
 
 // For --show-config. DeepSpeed's file stays named: gradient_accumulation_steps has no flag.

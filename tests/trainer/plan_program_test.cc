@@ -180,6 +180,31 @@ TEST_F(PlanProgramTest, JsonSaysTheSame) {
   EXPECT_FALSE(nlohmann::json::parse(ampere.out).contains("first_in_fp8")) << ampere.err;
 }
 
+// GPT-NeoX's YAML is read as the trainer reads it.
+TEST_F(PlanProgramTest, NeoxFilesGiveTheModel) {
+  std::ofstream(folder_ + "/neox.yml") << "num-layers: 4\nhidden-size: 512\n"
+                                          "num-attention-heads: 8\nseq-length: 512\n"
+                                          "max-position-embeddings: 512\n"
+                                          "train_micro_batch_size_per_gpu: 4\n"
+                                          "zero_optimization: {stage: 1}\nfp16: {enabled: true}\n";
+  const Ended ended = plan({"--config", "neox.yml", "--vocab-size", "500", "--world-size", "8",
+                            "--gpu", "a100-40gb", "--max-global-batch-size", "64", "--json"});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  const nlohmann::json best = nlohmann::json::parse(ended.out)["best"][0];
+  EXPECT_EQ(best["global_batch_size"], 64);
+  EXPECT_THAT(best["command"].get<std::string>(),
+              testing::AllOf(HasSubstr("--num-layers 4"), HasSubstr("--fp16"),
+                             HasSubstr("--micro-batch-size 4")));
+}
+
+// No bandwidth makes a time infinite.
+TEST_F(PlanProgramTest, ANetworkHasSomeBandwidth) {
+  for (const char* none : {"0", "1e-300"})
+    EXPECT_THAT(plan({"--network-gb-per-s", none}).err,
+                HasSubstr(std::string("--network-gb-per-s ") + none))
+        << none;
+}
+
 // In order of speed where all four were measured, 1.3B on an H200 (bench/fp8.md). Scales of the
 // values themselves need a pass more; the first step of `delayed` has it too, but it is not the one
 // that is planned.

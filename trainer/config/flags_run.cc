@@ -415,7 +415,7 @@ cli::Group<C> command_group() {
            .value = "RATE",
            .help = "Bandwidth of a host's network in one direction, in 10^9 bytes per second, for "
                    "the same. Default: from the card's table.",
-           .field = real(&C::network_gb_per_s, 0, 1e5)},
+           .field = real(&C::network_gb_per_s, 1e-6, 1e5)},
       }};
 }
 

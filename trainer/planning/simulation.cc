@@ -79,7 +79,7 @@ class Simulator {
     out.seconds += lost;
     for (Rank& rank : ranks_) {
       rank.time.exposed += lost;
-      rank.time.bubble += out.seconds - lost - end_of(rank);
+      rank.time.bubble += std::max(0.0, out.seconds - lost - end_of(rank));
       out.stages.push_back(rank.time);
       if (rank.time.compute > out.stages[static_cast<size_t>(out.busiest)].compute)
         out.busiest = static_cast<int>(out.stages.size()) - 1;
@@ -141,7 +141,7 @@ class Simulator {
     const double moving = meets ? std::min(wait, awaited.seconds) : wait;
     if (!meets) rank.awaited += wait;
     rank.time.exposed += moving;
-    rank.time.bubble += wait - moving;
+    rank.time.bubble += std::max(0.0, wait - moving);
   }
 
   bool advance(int stage) {

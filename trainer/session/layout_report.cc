@@ -187,7 +187,7 @@ std::string text_report(const SearchResult& result, const ReportContext& context
   for (size_t i = 0; i < result.best.size(); ++i)
     text += choice_text(result.best[i], i + 1, context);
   if (result.best.empty())
-    text += "no layout fits: more GPUs, larger ones, or a smaller model\n";
+    text += "no layout fits: more GPUs, larger ones, a smaller batch or a smaller model\n";
   else
     text += concat("\nthe first as a command:\n", command_of(result.best.front(), context), "\n");
   if (!result.best.empty() && !context.lacks.empty())
