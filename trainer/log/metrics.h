@@ -38,9 +38,9 @@ struct MetricsOptions {
   size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes;
 };
 
-/// Puts a copy into the place of a link to a file, or of a file with several names: in a folder that
-/// was copied with links, the metrics beside a run's checkpoints would be written into another
-/// run's. A link to a FIFO or a device stays. Errors: std::system_error.
+/// Puts a copy into the place of a link to a file, or of a file with several names: in a folder
+/// that was copied with links, the metrics beside a run's checkpoints would be written into
+/// another run's. A link to a FIFO or a device stays. Errors: std::system_error.
 void own_metrics_file(const std::string& path);
 
 /// Writes the run's numbers. State: one thread at a time. Every reported line survives the process,
