@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -156,6 +160,18 @@ TEST_F(SetAsideTest, WhatHasNoRecordStays) {
   }
   EXPECT_EQ(get("a"), "new");
   EXPECT_EQ(get(".replaced.2/mine"), "user's");
+}
+
+// Its next checkpoint would have the tokenizer of the conversion.
+TEST_F(SetAsideTest, AFolderInWhichATrainerSavesIsRefused) {
+  put(".trainer.lock", "");
+  const RootTarget target{root_.string(), "release", false};
+  const int lock = ::open(at(".trainer.lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  EXPECT_THAT([&] { open_root(target, {}); },
+              testing::ThrowsMessage<std::exception>(HasSubstr("a trainer is saving there")));
+  ::close(lock);
+  EXPECT_TRUE(open_root(target, {}));
 }
 
 }  // namespace

@@ -162,7 +162,8 @@ TEST_F(TokenizerFolderTest, AFolderBesideACheckpointIsFoundFromAnyPartOfIt) {
     EXPECT_EQ(folder_beside_checkpoint(path(part)), path("root/tokenizer")) << part;
   EXPECT_EQ(folder_beside_checkpoint(path("root/other.pt")), "");
   // A root may have the name of a checkpoint.
-  for (const char* own : {"root/iter_0000004", "root/release"}) {
+  for (const char* own :
+       {"root/iter_0000004", "root/release", "root/mp_rank_x", "root/model_optim_rng.pt"}) {
     const std::string root = own;
     fs::create_directories(path(root + "/tokenizer"));
     put(root + "/tokenizer/config.json", "{}");

@@ -4,7 +4,9 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/trainer/run_program.h"
 
@@ -210,29 +212,12 @@ TEST_F(PlanProgramTest, ANetworkHasSomeBandwidth) {
 // that is planned.
 TEST_F(PlanProgramTest, EachRecipeOfFp8HasItsTimes) {
   const auto seconds = [&](const char* recipe) {
-    const Ended ended = plan({"--num-layers",
-                              "24",
-                              "--hidden-size",
-                              "2048",
-                              "--num-attention-heads",
-                              "16",
-                              "--seq-length",
-                              "2048",
-                              "--vocab-size",
-                              "50257",
-                              "--micro-batch-size",
-                              "8",
-                              "--global-batch-size",
-                              "8",
-                              "--gpu",
-                              "h200",
-                              "--as-given",
-                              "--bf16",
-                              "--json",
-                              "--fp8-format",
-                              "hybrid",
-                              "--fp8-recipe",
-                              recipe});
+    std::istringstream flags(
+        "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 "
+        "--vocab-size 50257 --micro-batch-size 8 --global-batch-size 8 --gpu h200 --as-given "
+        "--bf16 --json --fp8-format hybrid --fp8-recipe " +
+        std::string(recipe));
+    const Ended ended = plan(Words(std::istream_iterator<std::string>(flags), {}));
     EXPECT_EQ(ended.status, 0) << ended.err;
     return nlohmann::json::parse(ended.out)["best"][0]["step_seconds"].get<double>();
   };

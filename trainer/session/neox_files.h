@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "tools/cli/run.h"
+#include "tools/cli/console.h"
 #include "trainer/config/flags.h"
 #include "trainer/config/train_config.h"
 
