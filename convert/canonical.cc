@@ -88,8 +88,20 @@ void trim_vocabulary(CanonicalModel& model, int64_t vocab_size) {
   model.spec.vocab_size = model.spec.padded_vocab_size = vocab_size;
 }
 
-void pad_vocabulary(CanonicalModel& model, int64_t unit) {
-  const int64_t rows = (model.spec.padded_vocab_size + unit - 1) / unit * unit;
+int64_t pad_vocabulary(CanonicalModel& model, int64_t unit) {
+  constexpr int64_t kUsualUnit = 128;
+  const int64_t before = model.spec.padded_vocab_size;
+  const int64_t real = model.spec.vocab_size > 0 ? model.spec.vocab_size : before;
+  const auto padded_to = [&](int64_t multiple) {
+    return (real + multiple - 1) / multiple * multiple;
+  };
+  int64_t rows = padded_to(unit > 0 ? unit : kUsualUnit);
+  if (unit == 0 && before > real) rows = before;
+  if (unit == 0) {  // the usual one, times the tensor-parallel ranks of the run that padded.
+    unit = kUsualUnit;
+    while (unit < rows && padded_to(unit) != rows) unit += kUsualUnit;
+    if (padded_to(unit) != rows) unit = rows;
+  }
   for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {
     const auto found = model.tensors.find(name);
     if (found == model.tensors.end()) continue;
@@ -98,6 +110,7 @@ void pad_vocabulary(CanonicalModel& model, int64_t unit) {
         pick_rows(found->second, rows, [last](int64_t row) { return std::min(row, last); });
   }
   model.spec.padded_vocab_size = rows;
+  return unit;
 }
 
 std::vector<CanonicalEntry> canonical_entries(const ModelSpec& spec) {

@@ -40,7 +40,7 @@ struct Options {
   std::vector<std::string> neox_configs;
   std::optional<int64_t> iteration, vocab_size, num_attention_heads;
   int64_t max_shard_bytes = 5'000'000'000;
-  int64_t divisible_by = 128;
+  std::optional<int64_t> divisible_by;
   bool force = false, strict_pickle = false, ignore_checksums = false;
 };
 
@@ -185,7 +185,9 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})},
       {.name = "make-vocab-size-divisible-by",
        .value = "N",
-       .help = "Pad the vocabulary to a multiple of this.",
+       .help = "Pad the vocabulary to a multiple of this. Default: as it is padded in the "
+               "checkpoint, else 128. Rows of padding count in the loss, so that another size "
+               "changes it.",
        .field = cli::integer(&Options::divisible_by, 1, 1 << 20)}}},
 };
 
@@ -370,6 +372,21 @@ void refuse_inputs(const Options& options, const CanonicalModel& model) {
                      inputs);
 }
 
+// Says how the vocabulary is padded, and what the target makes of it.
+void say_padding(const Options& options, const CanonicalModel& model, cli::Console& console) {
+  const int64_t real = model.spec.vocab_size, before = model.spec.padded_vocab_size;
+  if (real == before) return;
+  const std::string padded = cli::concat("vocabulary of ", cli::with_commas(real), ", padded to ",
+                                         cli::with_commas(before), " in the checkpoint");
+  CanonicalModel target{.spec = model.spec};
+  if (options.to != "hf") pad_vocabulary(target, options.divisible_by.value_or(0));
+  const int64_t after = target.spec.padded_vocab_size;
+  if (after == before) return console.log(padded);
+  console.note(cli::concat(padded, " and to ", cli::with_commas(after),
+                           " here: rows of padding count in the loss, which changes; without "
+                           "--make-vocab-size-divisible-by it stays as it was"));
+}
+
 int run(Options& options, cli::Invocation& call) {
   check_usage(options, call.parsed);
   cli::Console& console = call.console;
@@ -378,12 +395,10 @@ int run(Options& options, cli::Invocation& call) {
   refuse_inputs(options, model);
   check_report(options);
   const TokenizerFiles tokenizer = find_tokenizer(options, model);
-  const int64_t padded = model.spec.padded_vocab_size;
-  trim_vocabulary(model, real_vocab_size(options, model, tokenizer));
+  model.spec.vocab_size = real_vocab_size(options, model, tokenizer);
   for (const std::string& note : model.notes) console.note(note);
-  if (model.spec.vocab_size != padded)
-    console.log("vocabulary of " + cli::with_commas(model.spec.vocab_size) + ", padded to " +
-                cli::with_commas(padded) + " in the checkpoint");
+  say_padding(options, model, console);
+  if (options.to == "hf") trim_vocabulary(model, model.spec.vocab_size);
   if (const std::string note = end_note(model, tokenizer); !note.empty()) console.note(note);
   if (!tokenizer.note.empty()) console.note(tokenizer.note);
   if (tokenizer.files.empty())
@@ -396,7 +411,7 @@ int run(Options& options, cli::Invocation& call) {
     MegatronTarget target{options.output,
                           options.layout == "core",
                           options.args_object == "ordereddict",
-                          options.divisible_by,
+                          options.divisible_by.value_or(0),
                           safetensors_dtype(options.dtype),
                           options.force,
                           {}};
@@ -405,9 +420,9 @@ int run(Options& options, cli::Invocation& call) {
     return 0;
   }
   if (options.to == "trainer") {
-    write_start(
-        model, tokenizer,
-        {options.output, options.divisible_by, safetensors_dtype(options.dtype), options.force});
+    write_start(model, tokenizer,
+                {options.output, options.divisible_by.value_or(0), safetensors_dtype(options.dtype),
+                 options.force});
     console.log("continue with: trainer --load " + options.output +
                 " --use-checkpoint-args --finetune ...");
     return 0;

@@ -109,9 +109,9 @@ void add_model(Arguments& args, const ModelSpec& spec) {
     args.on(name, false);
 }
 
-void add_run(Arguments& args, const CanonicalModel& model, const MegatronTarget& target,
-             const std::string& dtype, const std::string& tokenizer) {
-  args.add("make_vocab_size_divisible_by", target.divisible_by);
+void add_run(Arguments& args, const CanonicalModel& model, const std::string& dtype,
+             const std::string& tokenizer, int64_t divisible_by) {
+  args.add("make_vocab_size_divisible_by", divisible_by);
   args.add("tokenizer_type",
            std::string(tokenizer.empty() ? "GPT2BPETokenizer" : "PretrainedFromHF"));
   args.add("tokenizer_name_or_path", tokenizer);
@@ -187,7 +187,7 @@ void refuse_unspeakable(const ModelSpec& spec) {
 PickleBuilder contents(const CanonicalModel& model, const MegatronTarget& target,
                        const std::string& tokenizer) {
   CanonicalModel padded = model;
-  pad_vocabulary(padded, target.divisible_by);
+  const int64_t unit = pad_vocabulary(padded, target.divisible_by);
   const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
   Named tensors = core_tensors(padded);
   if (!target.dtype.empty())
@@ -196,7 +196,7 @@ PickleBuilder contents(const CanonicalModel& model, const MegatronTarget& target
   out.begin_dict().text("args");
   Arguments args(out, target.ordered_args);
   add_model(args, padded.spec);
-  add_run(args, model, target, dtype, tokenizer);
+  add_run(args, model, dtype, tokenizer, unit);
   out.text("params_dtype")
       .global("torch", dtype == "BF16"  ? "bfloat16"
                        : dtype == "F16" ? "float16"

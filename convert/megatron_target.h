@@ -17,11 +17,11 @@ namespace convert {
 
 /// How to write a checkpoint.
 struct MegatronTarget {
-  std::string path;            ///< folder, or a file that ends in .pt
-  bool core_names = false;     ///< Megatron-core's names instead of legacy ones
-  bool ordered_args = false;   ///< arguments as an OrderedDict with attributes
-  int64_t divisible_by = 128;  ///< the vocabulary is padded to a multiple of this
-  std::string dtype = {};      ///< F32, F16, BF16; empty: as the source has it
+  std::string path;           ///< folder, or a file that ends in .pt
+  bool core_names = false;    ///< Megatron-core's names instead of legacy ones
+  bool ordered_args = false;  ///< arguments as an OrderedDict with attributes
+  int64_t divisible_by = 0;   ///< see pad_vocabulary()
+  std::string dtype = {};     ///< F32, F16, BF16; empty: as the source has it
   bool replace = false;
   std::function<void(int64_t done, int64_t total)> progress = {};
 };

@@ -152,7 +152,7 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
 
 static void save(const CanonicalModel& model, trainer::CheckpointRoot& root, int64_t divisible_by) {
   CanonicalModel padded = model;
-  pad_vocabulary(padded, divisible_by);
+  divisible_by = pad_vocabulary(padded, divisible_by);
   const std::vector<std::pair<std::string, TensorSource>> core = core_tensors(padded);
   std::vector<trainer::ShardSource> shards;
   for (const auto& [name, source] : core) {

@@ -23,7 +23,7 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
                                        bool prefer_main);
 
 /// Writes the model as a checkpoint of the root folder `path`, without optimizer state, its
-/// vocabulary padded to a multiple of `divisible_by`; model.tokenizer's files are named in it.
+/// vocabulary padded as pad_vocabulary() says; model.tokenizer's files are named in it.
 /// Errors: std::system_error; std::runtime_error when another process writes there;
 /// indexed::FormatError for a weight that is not finite.
 void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
@@ -31,10 +31,10 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
 
 /// Where a conversion writes a checkpoint for further training.
 struct TrainerTarget {
-  std::string path;            ///< root folder of checkpoints
-  int64_t divisible_by = 128;  ///< the vocabulary is padded to a multiple of this
-  std::string dtype;           ///< of all weights, safetensors' spelling; empty: unchanged
-  bool replace = false;        ///< replace an existing checkpoint
+  std::string path;          ///< root folder of checkpoints
+  int64_t divisible_by = 0;  ///< see pad_vocabulary()
+  std::string dtype;         ///< of all weights, safetensors' spelling; empty: unchanged
+  bool replace = false;      ///< replace an existing checkpoint
 };
 
 /// write_trainer_checkpoint, with the tokenizer's files beside it in path/tokenizer, where the

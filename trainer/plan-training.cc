@@ -50,7 +50,7 @@ struct PlanOptions {
   double seconds = 15;
 };
 
-constexpr int64_t kUsualHost = 8;
+constexpr int64_t kUsualHost = 8, kMostGpus = 1 << 20;
 /// GPT-2's, used if the tokenizer's files are elsewhere.
 constexpr int64_t kUsualVocabulary = 50257;
 
@@ -61,11 +61,12 @@ cli::Table<PlanOptions> flags() {
       {"What to plan",
        {{.name = "world-size",
          .value = "N",
-         .help = "Total number of GPUs. Default: those of this machine, else 1.",
-         .field = cli::integer(&O::world_size, 1, 1 << 20)},
+         .help = "Total number of GPUs. Default: --nnodes times --nproc-per-node, else those of "
+                 "this machine, else 1.",
+         .field = cli::integer(&O::world_size, 1, kMostGpus)},
         {.name = "local-world-size",
          .value = "N",
-         .help = "GPUs per host. Default: all of them, at most 8.",
+         .help = "GPUs per host. Default: --nproc-per-node, else all of them, at most 8.",
          .field = cli::integer(&O::local_world_size, 1, 1 << 10)},
         {.name = "device-memory-gb",
          .value = "GB",
@@ -107,10 +108,19 @@ cli::Table<PlanOptions> flags() {
 // The words of the command for the trainer: its flags as given, in the table's order. A switch that
 // a file sets to false is none.
 std::vector<std::string> trainer_words(TrainConfig config, const Given& given) {
-  static const char* const kOwn[] = {
-      "max-global-batch-size", "global-batch-size", "gpu",
-      "network-gb-per-s",      "auto-layout",       "new-layout",
-      "chosen-flags",          "dry-run",           "nproc-per-node"};
+  static const char* const kOwn[] = {"max-global-batch-size",
+                                     "global-batch-size",
+                                     "gpu",
+                                     "network-gb-per-s",
+                                     "auto-layout",
+                                     "new-layout",
+                                     "chosen-flags",
+                                     "dry-run",
+                                     "nproc-per-node",
+                                     "nnodes",
+                                     "node-rank",
+                                     "master-addr",
+                                     "master-port"};
   std::vector<std::string> words;
   for (const cli::Row& row : cli::bind_rows(flag_table(), config)) {
     if (!given.contains(row.name) || !row.show) continue;
@@ -134,13 +144,47 @@ std::vector<std::string> lacking(TrainConfig config) {
   return missing_flags(config);
 }
 
+// The GPUs of a host by each of its flags; none if there is no such flag.
+std::optional<int64_t> given_local(const PlanOptions& o) {
+  const std::optional<int64_t> started = o.train.nproc_per_node;
+  if (o.local_world_size && started && *o.local_world_size != *started)
+    throw UsageError(concat("--local-world-size ", *o.local_world_size, ", but --nproc-per-node ",
+                            *started, ": both are the GPUs of a host"));
+  return started ? started : o.local_world_size;
+}
+
+// A file's launcher is that of another run where the command says how many GPUs there are.
+template <class Names>
+void forget_launcher(PlanOptions& o, const Names& on_line) {
+  if (!on_line.contains("world-size") && !on_line.contains("local-world-size")) return;
+  if (!on_line.contains("nproc-per-node")) o.train.nproc_per_node.reset();
+  if (!on_line.contains("nnodes")) o.train.nnodes.reset();
+}
+
+// A command that starts ranks says how many: --nnodes times --nproc-per-node.
 Cluster cluster_of(const PlanOptions& o) {
-  const int64_t here = std::max(1, visible_gpus(o.train));
-  const int64_t world = o.world_size.value_or(here);
-  const int64_t local = o.local_world_size.value_or(std::min(world, kUsualHost));
-  if (world % local != 0 && world > local)
-    throw UsageError(concat("--local-world-size ", local, " does not divide --world-size ", world));
-  return {.world_size = world, .local_size = std::min(local, world)};
+  const int here = visible_gpus(o.train);
+  const std::optional<int64_t> nodes = o.train.nnodes;
+  std::optional<int64_t> local = given_local(o), world = o.world_size;
+  if (nodes) {
+    if (!local && world && *world % *nodes == 0) local = *world / *nodes;
+    if (!local && here > 0) local = here;
+    if (!local)
+      throw UsageError(concat("--nnodes ", *nodes,
+                              ", but not how many GPUs a host has: give "
+                              "--nproc-per-node, or --world-size"));
+    if (world && *world != *nodes * *local)
+      throw UsageError(
+          concat("--world-size ", *world, ", but --nnodes ", *nodes, " of ", *local, " GPUs each"));
+    world = *nodes * *local;
+  }
+  if (!world) world = o.train.nproc_per_node.value_or(std::max(1, here));
+  const int64_t of_host = local.value_or(std::min(*world, kUsualHost));
+  if (*world > kMostGpus) throw UsageError(concat(*world, " GPUs: expected at most ", kMostGpus));
+  if (*world % of_host != 0 && *world > of_host)
+    throw UsageError(concat(o.local_world_size ? "--local-world-size " : "--nproc-per-node ",
+                            of_host, " does not divide --world-size ", *world));
+  return {.world_size = *world, .local_size = std::min(of_host, *world)};
 }
 
 // The tokenizer's size; GPT-2's if its files are on another machine.
@@ -209,6 +253,9 @@ int plan(PlanOptions& o, cli::Invocation& call) {
     apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
                     config.deepspeed_config);
   check_needed(config, o.as_given);
+  if (config.device == "cpu" && config.gpu.empty())
+    throw UsageError(
+        "--device cpu: plans are for GPUs; trainer --auto-layout plans for processors");
   std::optional<CardChoice> card = card_for(o);
   if (!card) {
     config.gpu = "h100-80gb";
@@ -217,6 +264,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   }
   if (!card->note.empty()) call.console.note(card->note);
   if (o.device_memory_gb) set_device_memory(card->card, *o.device_memory_gb);
+  forget_launcher(o, call.parsed.on_line);
   const Cluster cluster = cluster_of(o);
   if (o.as_given) default_batch(config, cluster);
   SearchTask task =

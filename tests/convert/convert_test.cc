@@ -348,6 +348,56 @@ TEST_F(ConvertTest, ToMegatronAndBack) {
     }
 }
 
+// Rows of padding count in the loss, so whoever continues needs those that were trained.
+TEST_F(ConvertTest, PaddingStaysAsItWasTrained) {
+  const std::string words = "embedding.word_embeddings.weight";
+  CanonicalModel model = read_megatron(golden("tp2pp2"), {});
+  model.spec.vocab_size = kVocabSize;
+  const std::vector<std::byte> trained = model.at(words).load();
+  const int64_t rows = model.spec.padded_vocab_size;
+  ASSERT_GT(rows, kVocabSize + 1);
+  const size_t row = trained.size() / static_cast<size_t>(rows);
+  ASSERT_FALSE(std::equal(trained.end() - static_cast<std::ptrdiff_t>(row), trained.end(),
+                          trained.begin() + static_cast<std::ptrdiff_t>(row * (kVocabSize - 1))))
+      << "the last row is a copy: nothing would be seen";
+  const auto rewritten = [&](int64_t unit) {
+    const std::string start = path("start" + std::to_string(unit));
+    write_trainer_checkpoint(model, start, unit);
+    const std::string folder = path("megatron" + std::to_string(unit));
+    write_megatron(model, tokenizer(), {.path = folder, .divisible_by = unit});
+    const CanonicalModel run = read_trainer_checkpoint(start, std::nullopt, false);
+    const CanonicalModel file = read_megatron(folder, {});
+    EXPECT_EQ(run.spec.vocab_size, kVocabSize);
+    EXPECT_EQ(run.at(words).load(), file.at(words).load()) << unit;
+    return run.at(words).load();
+  };
+  EXPECT_EQ(rewritten(0), trained);
+  const std::vector<std::byte> longer = rewritten(1 << 11), shorter = rewritten(1);
+  ASSERT_EQ(longer.size(), row << 11);
+  EXPECT_TRUE(std::equal(trained.begin(), trained.end(), longer.begin()));
+  for (size_t at = trained.size(); at < longer.size(); at += row)
+    ASSERT_TRUE(std::equal(trained.end() - static_cast<std::ptrdiff_t>(row), trained.end(),
+                           longer.begin() + static_cast<std::ptrdiff_t>(at)));
+  ASSERT_EQ(shorter.size(), row * kVocabSize);
+  EXPECT_TRUE(std::equal(shorter.begin(), shorter.end(), trained.begin()));
+}
+
+// A unit is found that gives the size again, as the training command will need it.
+TEST_F(ConvertTest, PaddingHasAUnit) {
+  CanonicalModel model;
+  const auto unit = [&](int64_t real, int64_t rows, int64_t wanted = 0) {
+    model.spec.vocab_size = real;
+    model.spec.padded_vocab_size = rows;
+    const int64_t found = pad_vocabulary(model, wanted);
+    return std::pair(found, model.spec.padded_vocab_size);
+  };
+  EXPECT_EQ(unit(538, 640), std::pair(int64_t{128}, int64_t{640}));
+  EXPECT_EQ(unit(538, 768), std::pair(int64_t{256}, int64_t{768}));
+  EXPECT_EQ(unit(97, 104), std::pair(int64_t{104}, int64_t{104}));
+  EXPECT_EQ(unit(538, 538), std::pair(int64_t{128}, int64_t{640}));
+  EXPECT_EQ(unit(538, 640, 64), std::pair(int64_t{64}, int64_t{576}));
+}
+
 TEST_F(ConvertTest, ToTheTrainerAndBack) {
   const CanonicalModel model = read_golden("tp2pp2");
   EXPECT_FALSE(is_trainer_checkpoint(path("run"), std::nullopt));

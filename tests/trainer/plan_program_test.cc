@@ -391,6 +391,8 @@ TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
                             Words{"--fp8-format", "hybrid", "--fp8-e4m3"}})
     EXPECT_EQ(error(both + Words{"--global-batch-size", "16", "--bf16"}),
               "plan-training: --fp8-e4m3 and --fp8-format hybrid contradict each other\n");
+  EXPECT_THAT(error({"--max-global-batch-size", "4", "--gpu", "./none.json"}),
+              HasSubstr("--gpu ./none.json: no such file"));
   EXPECT_THAT(error({"--max-global-batch-size", "4", "--task-type", "llmacc.megatron.BERT"}),
               HasSubstr("llmacc.megatron.GPT"));
 #ifndef GRISTMILL_CUDA

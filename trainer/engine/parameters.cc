@@ -17,6 +17,7 @@ Parameters::Parameters(const Setup& setup, ops::Arena& device, ops::Arena& host)
       fp8_(fp8_flat()),
       flats_(cut(device, host)) {
   fp8_.cut(device, setup.options.model_dtype);
+  views_.reserve(layout_.slots().size());
   for (const Slot& slot : layout_.slots()) views_.push_back(view_of(slot));
 }
 
@@ -70,6 +71,7 @@ ParamView Parameters::view_of(const Slot& slot) const {
   };
   const Range mine = layout_.in_share(slot, setup_.share);
   std::vector<StateView> states;
+  states.reserve(flats_.states.size());
   for (size_t i = 0; i < flats_.states.size(); ++i)
     if (flats_.states[i].holds(slot.bucket))
       states.push_back(

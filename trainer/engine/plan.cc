@@ -87,13 +87,18 @@ int64_t plan_largest_step(const Setup& setup) {
   return step.memory().device.used_bytes() + ops::align_up(step.pool().peak_bytes());
 }
 
-LeastStep plan_least_step(const Setup& setup) {
-  const EngineOptions& options = setup.options;
+int64_t plan_states(const Setup& setup) {
+  ops::PlanOps ops;
+  const Step step(setup, plan_groups(setup.topology), ops);
+  return step.memory().device.used_bytes();
+}
+
+std::vector<int64_t> plan_kept(const Setup& setup) {
   ops::PlanOps ops;
   Step step(setup, plan_groups(setup.topology), ops);
   step.begin_gradients(1);
-  std::vector<int64_t> kept;  // Of a chunk, by one micro-batch.
-  for (int chunk = 0; chunk < options.chunks; ++chunk) {
+  std::vector<int64_t> kept;
+  for (int chunk = 0; chunk < setup.options.chunks; ++chunk) {
     const bool first = setup.topology.pipeline_rank == 0 && chunk == 0;
     const int64_t before = step.pool().used_bytes();
     PoolTensor input = first ? PoolTensor() : step.take_stream();
@@ -101,6 +106,11 @@ LeastStep plan_least_step(const Setup& setup) {
         step.compute({.kind = Action::Kind::forward, .chunk = chunk}, std::move(input), 1);
     kept.push_back(step.pool().used_bytes() - before - ops::align_up(out ? out->bytes() : 0));
   }
+  return kept;
+}
+
+int64_t most_kept(const Setup& setup, std::span<const int64_t> kept) {
+  const EngineOptions& options = setup.options;
   const int64_t in_flight = 2 * setup.topology.pipeline_size;
   int64_t now = 0, most = 0;
   for (const Action& action :
@@ -111,17 +121,19 @@ LeastStep plan_least_step(const Setup& setup) {
     if (action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_input)
       now -= bytes;
   }
-  return {.states = step.memory().device.used_bytes(), .kept = most};
+  return most;
 }
 
 ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int64_t computed) {
+  const int64_t all = setup.options.max_microbatches;
   const int stage = setup.topology.pipeline_rank;
-  return std::move(plan_timelines(setup, std::span(&stage, 1), times, computed).front());
+  return std::move(plan_timelines(setup, {&all, 1}, {&stage, 1}, times, computed).front());
 }
 
-std::vector<ops::Timeline> plan_timelines(const Setup& setup, std::span<const int> stages,
-                                          ops::OperationTimes& times, int64_t computed) {
-  const int64_t all = setup.options.max_microbatches, some = std::min(all, computed);
+std::vector<ops::Timeline> plan_timelines(const Setup& setup, std::span<const int64_t> microbatches,
+                                          std::span<const int> stages, ops::OperationTimes& times,
+                                          int64_t computed) {
+  const int64_t some = std::min(std::ranges::max(microbatches), computed);
   ops::Timeline timeline;
   ops::PlanOps ops(timeline, times);
   Step step(setup, plan_groups(setup.topology, &timeline), ops);
@@ -148,21 +160,23 @@ std::vector<ops::Timeline> plan_timelines(const Setup& setup, std::span<const in
   step.apply_gradients();
   const size_t end = timeline.entries().size();
   std::vector<ops::Timeline> out;
-  for (const int stage : stages) {
-    size_t schedule_begin = computed_begin, schedule_end = computed_end;
-    if (some < all || stage != here) {
-      schedule_begin = recorded.position();
-      step.run_schedule(schedule, stage, all, [&](const Action& action, PoolTensor input) {
-        input.reset();
-        return recorded.repeat(action, all) ? step.take_stream() : PoolTensor();
-      });
-      schedule_end = recorded.position();
+  for (const int64_t all : microbatches) {
+    for (const int stage : stages) {
+      size_t schedule_begin = computed_begin, schedule_end = computed_end;
+      if (all != some || stage != here) {
+        schedule_begin = recorded.position();
+        step.run_schedule(schedule, stage, all, [&](const Action& action, PoolTensor input) {
+          input.reset();
+          return recorded.repeat(action, all) ? step.take_stream() : PoolTensor();
+        });
+        schedule_end = recorded.position();
+      }
+      const std::span<const ops::Timeline::Entry> entries = timeline.entries();
+      ops::Timeline& whole = out.emplace_back();
+      whole.append(entries.subspan(begin, computed_begin - begin));
+      whole.append(entries.subspan(schedule_begin, schedule_end - schedule_begin));
+      whole.append(entries.subspan(computed_end, end - computed_end));
     }
-    const std::span<const ops::Timeline::Entry> entries = timeline.entries();
-    ops::Timeline& whole = out.emplace_back();
-    whole.append(entries.subspan(begin, computed_begin - begin));
-    whole.append(entries.subspan(schedule_begin, schedule_end - schedule_begin));
-    whole.append(entries.subspan(computed_end, end - computed_end));
   }
   return out;
 }

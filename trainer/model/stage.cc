@@ -23,7 +23,6 @@ Stage::Stage(const Recompute& r, const Place& place, int64_t max_microbatches)
     segments_.push_back({layer, count, uniform || recomputed-- > 0});
     layer += count;
   }
-  for (Kept& kept : kept_) kept.blocks.resize(static_cast<size_t>(place.num_layers));
 }
 
 /// The residual stream as it enters the chunk.
@@ -52,6 +51,7 @@ PoolTensor Stage::end(const Pass& pass, Carry& carry) {
 
 PoolTensor Stage::forward(const Pass& pass, PoolTensor input) {
   Kept& kept = kept_of(pass);
+  kept.blocks.resize(static_cast<size_t>(place_.num_layers));
   Carry carry = begin(pass, std::move(input), kept.embedding);
   for (const Segment& segment : segments_) {
     for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {

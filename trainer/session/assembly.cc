@@ -162,6 +162,25 @@ void settle_family(ModelSpec& spec) {
   throw cli::UsageError(cli::concat("--model-family ", spec.family, " is none of ", known));
 }
 
+/// The fields of a model that have a flag, with the flag's value. Found once: a search makes
+/// thousands of models.
+const std::vector<std::pair<const ModelField*, cli::Field<TrainConfig>::Show>>& shown_fields() {
+  static const auto fields = [] {
+    std::vector<std::pair<const ModelField*, cli::Field<TrainConfig>::Show>> out;
+    const cli::Table<TrainConfig> table = model_flags();
+    TrainConfig any;
+    const std::vector<cli::Row> rows = cli::bind_rows(table, any);
+    std::vector<const cli::Flag<TrainConfig>*> flags;  // Of each row.
+    for (const cli::Group<TrainConfig>& group : table)
+      for (const cli::Flag<TrainConfig>& flag : group.flags) flags.push_back(&flag);
+    for (const ModelField& field : model_fields())
+      if (const cli::Row* row = cli::find_row(rows, field.flag()))
+        out.emplace_back(&field, flags[static_cast<size_t>(row - rows.data())]->field.show);
+    return out;
+  }();
+  return fields;
+}
+
 }  // namespace
 
 ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
@@ -172,13 +191,9 @@ ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
   if (config.parallel_residual && config.post_norm)
     throw cli::UsageError("--parallel-residual and --post-norm exclude each other");
   ModelSpec spec;
-  TrainConfig shown = config;
-  const cli::Table<TrainConfig> table = model_flags();
-  const std::vector<cli::Row> rows = cli::bind_rows(table, shown);
-  for (const ModelField& field : model_fields()) {
-    const cli::Row* row = cli::find_row(rows, field.flag());
-    const cli::Values values = row != nullptr ? row->show() : cli::Values();
-    if (!values.empty()) set_field(field, spec, values[0], true);
+  for (const auto& [field, show] : shown_fields()) {
+    const cli::Values values = show(config);
+    if (!values.empty()) set_field(*field, spec, values[0], true);
   }
   spec.num_query_groups = d.num_query_groups;
   spec.kv_channels = d.kv_channels;

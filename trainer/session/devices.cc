@@ -116,6 +116,9 @@ const ops::Gpu* planned_gpu(const TrainConfig& config) {
       else if (known.name.starts_with(config.gpu + "-"))
         gpu = &known;
     }
+    if (gpu == nullptr &&
+        (config.gpu.find('/') != std::string::npos || config.gpu.ends_with(".json")))
+      throw cli::UsageError(cli::concat("--gpu ", config.gpu, ": no such file"));
     if (gpu == nullptr)
       throw cli::UsageError(
           cli::concat("--gpu ", config.gpu, ": expected one of ", cli::join(names, ", ")));

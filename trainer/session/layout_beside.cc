@@ -65,13 +65,14 @@ LeastMemory least_memory(const SearchTask& task, std::span<const Misfit> misfits
     if (changed || fixed.offload || !m.layout.cpu_offload) order.push_back(&m);
   std::ranges::stable_sort(order, {}, [&](const Misfit* m) { return bound(*m); });
   LeastMemory least{.layout = misfits.front().layout, .bytes = INT64_MAX};
+  KeptBytes kept;
   for (const Misfit* m : order) {
     if (bound(*m) >= least.bytes) break;
     for (const Layout& layout : recompute
                                     ? recomputed(m->layout, task.config.num_layers.value_or(1))
                                     : std::vector<Layout>{m->layout}) {
       const PlannedRun run = planned_run(task, layout);
-      if (bytes_at_least(run, task.card).all >= least.bytes) continue;
+      if (bytes_at_least(run, task.card, kept).all >= least.bytes) continue;
       const int64_t bytes = bytes_taken(run, task.card, false);
       if (bytes < least.bytes) least = {layout, bytes};
     }

@@ -110,22 +110,53 @@ int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
-LeastBytes bytes_at_least(const PlannedRun& run, const Card& card) {
-  const LeastStep step = plan_least_step({run.spec, run.options, stage_of(run, 0)});
-  const int64_t states = step.states + bytes_beside_plan(card, run.spec, run.options, run.topology);
-  return {.states = states, .all = states + step.kept};
+const std::vector<int64_t>& KeptBytes::of(const PlannedRun& run) {
+  const EngineOptions& o = run.options;
+  const Setup setup(run.spec, o, stage_of(run, 0));
+  std::vector<int64_t> key = {run.topology.tensor_size,
+                              o.sequence_parallel,
+                              o.micro_batch_size,
+                              static_cast<int64_t>(o.recompute.granularity),
+                              static_cast<int64_t>(o.recompute.method),
+                              o.recompute.num_layers};
+  for (const Place& place : setup.places)
+    key.insert(key.end(),
+               {place.first_layer, place.num_layers, place.has_embedding, place.has_head});
+  const auto [at, is_new] = known_.try_emplace(std::move(key));
+  if (is_new) at->second = plan_kept(setup);
+  return at->second;
+}
+
+LeastBytes bytes_at_least(const PlannedRun& run, const Card& card, KeptBytes& kept) {
+  const Setup setup(run.spec, run.options, stage_of(run, 0));
+  const int64_t states =
+      plan_states(setup) + bytes_beside_plan(card, run.spec, run.options, run.topology);
+  return {.states = states, .all = states + most_kept(setup, kept.of(run))};
 }
 
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
                            CardTimes& times, bool data_is_free) {
-  std::vector<ops::Timeline> timelines(static_cast<size_t>(run.topology.pipeline_size));
+  const int64_t all = run.options.max_microbatches;
+  return std::move(estimate_steps(run, {&all, 1}, cluster, card, times, data_is_free).front());
+}
+
+std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
+                                         std::span<const int64_t> microbatches,
+                                         const Cluster& cluster, const Card& card, CardTimes& times,
+                                         bool data_is_free) {
+  std::vector<std::vector<ops::Timeline>> steps(microbatches.size());
+  for (std::vector<ops::Timeline>& stages : steps)
+    stages.resize(static_cast<size_t>(run.topology.pipeline_size));
   for (const std::vector<int>& alike : stages_alike(run)) {
     const Setup setup(run.spec, run.options, stage_of(run, alike.front()));
-    std::vector<ops::Timeline> planned = plan_timelines(setup, alike, times);
-    for (size_t i = 0; i < alike.size(); ++i)
-      timelines[static_cast<size_t>(alike[i])] = std::move(planned[i]);
+    std::vector<ops::Timeline> planned = plan_timelines(setup, microbatches, alike, times);
+    for (size_t i = 0; i < planned.size(); ++i)
+      steps[i / alike.size()][static_cast<size_t>(alike[i % alike.size()])] = std::move(planned[i]);
   }
-  return simulate(timelines, run.topology, cluster, card, data_is_free);
+  std::vector<StepEstimate> out;
+  for (const std::vector<ops::Timeline>& stages : steps)
+    out.push_back(simulate(stages, run.topology, cluster, card, data_is_free));
+  return out;
 }
 
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,

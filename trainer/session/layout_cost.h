@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,12 +47,22 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
 /// step. Of stages that compute the same, those are planned that can take most.
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact);
 
+/// What one micro-batch keeps for backward in each chunk of the first stage: many layouts of one
+/// task keep the same. One thread at a time.
+class KeptBytes {
+ public:
+  const std::vector<int64_t>& of(const PlannedRun& run);
+
+ private:
+  std::map<std::vector<int64_t>, std::vector<int64_t>> known_;
+};
+
 /// A lower bound of that, by the first stage: much faster to find. `states`: without what a step
 /// keeps for backward.
 struct LeastBytes {
   int64_t states = 0, all = 0;
 };
-LeastBytes bytes_at_least(const PlannedRun& run, const Card& card);
+LeastBytes bytes_at_least(const PlannedRun& run, const Card& card, KeptBytes& kept);
 
 /// The bytes of one stage on a GPU, by its exact plan.
 int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage);
@@ -58,6 +70,11 @@ int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage);
 /// The step, simulated. `times` are those of `card`; `data_is_free` as in simulate().
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
                            CardTimes& times, bool data_is_free = false);
+/// The same for steps of each of `microbatches`: at most those of `run`; of several, at least 3.
+std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
+                                         std::span<const int64_t> microbatches,
+                                         const Cluster& cluster, const Card& card, CardTimes& times,
+                                         bool data_is_free = false);
 
 /// What a step costs in tokens, floating point operations and joules.
 struct StepReport {

@@ -1,8 +1,7 @@
-// Branch and bound. Layouts that differ only in how data-parallel ranks share form one core. A core
-// has two lower bounds, both from the real step: a quick one from models of one and of two layers,
-// whose difference is the cost of a layer, with the serial part of a pipeline; and its own step,
-// with communication of data-parallel ranks taking no time. A bound is for a layout that keeps all
-// activations: recomputation and offload only add to it.
+// Branch and bound, the best first. Of all cores (layout_bounds.h) the one with the least bound is
+// taken. A core that is taken again and again goes through these steps, each of which costs more
+// than the one before: its quick bound; what must be added where none of its layouts fits as it is;
+// the bound of its own step; its likely best layout; all others.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/layout_search.h"
@@ -12,39 +11,31 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <queue>
 #include <thread>
-#include <tuple>
 
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
-#include "trainer/planning/clock.h"
 #include "trainer/session/layout_beside.h"
+#include "trainer/session/layout_bounds.h"
 
 namespace trainer {
 namespace {
 
 using Recompute = Layout::Recompute;
 
-/// Layouts costed between two checks of the best one so far.
-constexpr size_t kBatch = 24;
-/// Factor on a bound, because layers of a small model and of a large one differ.
-constexpr double kBoundSlack = 0.985;
-/// Factor on how much slower a small model is at the power limit: its clock differs, since more of
-/// its work is outside layers.
-constexpr double kOtherWork = 0.98;
+/// Cores taken between two checks of the best layout so far.
+constexpr size_t kBatch = 16;
 
-/// Layouts that the trainer accepts and that share one bound: the fewest seconds per sample that
-/// any of them can take.
+/// Layouts that the trainer accepts and that share one bound.
 struct Core {
-  std::vector<Layout> layouts;  ///< The likely best one first.
-  double bound = 0;
-};
-
-/// A worker's tables, which cache look-ups.
-struct Worker {
-  explicit Worker(const Card& card) : device(card, false), host(card, true) {}
-  CardTimes device, host;
-  CardTimes& times(const PlannedRun& run) { return run.options.cpu_offload ? host : device; }
+  std::vector<Layout> layouts;    ///< The likely best one first.
+  std::vector<LeastBytes> least;  ///< Of the first layouts as they are; of all, if none fits.
+  /// Lower bounds in seconds per sample: of any of them, and of what must be added for one to fit.
+  double bound = 0, to_fit = 0;
+  bool by_own_step = false;  ///< `bound` is the core's own.
+  size_t examined = 0;       ///< The first so many layouts.
+  double of_fitting() const noexcept { return bound + to_fit; }
 };
 
 double seconds_per_sample(const Choice& c) {
@@ -56,17 +47,12 @@ bool before(const Choice& a, const Choice& b) {
   return std::pair(seconds_per_sample(a), a.bytes) < std::pair(seconds_per_sample(b), b.bytes);
 }
 
-Card without_limit(Card card) {
-  card.power_limit = 0;
-  return card;
-}
-
 class Search {
  public:
   explicit Search(const SearchTask& task)
       : task_(task),
         fixed_(fixed_of(task)),
-        full_clock_(without_limit(task.card)),
+        bounds_(task, fixed_),
         room_(room_of(task.card)),
         wanted_(static_cast<size_t>(task.top)) {}
 
@@ -82,133 +68,63 @@ class Search {
   };
 
   PlannedRun planned(const Layout& layout) const { return planned_run(task_, layout); }
-  Choice timed(const Layout& layout, const PlannedRun& run, int64_t bytes, Worker& worker) const;
-  int64_t least_bytes(const Layout& layout) const {
-    return bytes_at_least(planned(layout), task_.card).all;
-  }
+  Choice timed(const Layout& layout, const PlannedRun& run, int64_t bytes, Caches& caches) const;
   /// A layout's bytes, or a lower bound of them; it fits if there are costs.
   struct Costed {
     int64_t states = 0, bytes = 0;  ///< Before a step; with it.
     std::optional<Choice> choice;
   };
-  Costed cost(const Layout& layout, double limit, Worker& worker) const;
+  Costed cost(const Layout& layout, double limit, Caches& caches) const;
+  Costed cost(const Layout& layout, const LeastBytes& least, double limit, Caches& caches) const;
   bool too_slow(const Choice& choice, double limit) const {
     return seconds_per_sample(choice) > limit;
   }
   /// `limit`: seconds per sample above which a layout is of no use.
-  Outcome consider(const Core& core, const Layout& layout, double limit, Worker& worker) const;
-  void add_recomputed(const Core& core, const Layout& layout, int64_t missed_bytes, double limit,
-                      Worker& worker, Outcome& out) const;
-  /// The fewest seconds per sample that recomputing `layers` of a stage, or all in part, adds.
-  double recompute_bound(const Layout& layout, Recompute kind, double share) const;
-  double offload_bound(const Layout& layout) const;
-  /// So many layers computed again take so many bytes.
-  struct Point {
-    int64_t layers = 0, bytes = 0;
-  };
-  Point most_too_large(Layout layout, Point none, Point all) const;
-  std::optional<Choice> least_layers(Layout layout, Point none, Point all, double limit,
-                                     Worker& worker) const;
+  Outcome consider(const Core& core, size_t which, double limit, Caches& caches) const;
+  void add_recomputed(double bound, const Layout& layout, int64_t missed_bytes, double limit,
+                      Caches& caches, Outcome& out) const;
+  std::optional<Choice> least_layers(Layout layout, LayoutBounds::Point none,
+                                     LayoutBounds::Point all, double limit, Caches& caches) const;
   LayoutSpace space_of() const;
   std::vector<Core> cores(SearchResult& result);
-  double bound_of(const Layout& layout, const PlannedRun& run);
-  double own_bound(const Core& core, Worker& worker) const;
-  /// Calls `work(i, worker)` for each i below `count`, on all threads.
+  /// Calls `work(i, caches)` for each i below `count`, on all threads.
   template <class Work>
   void on_threads(size_t count, Work work);
-  void consider_all(std::span<const std::pair<const Core*, size_t>> layouts, double limit,
+  void consider_all(std::span<const std::pair<Core*, size_t>> layouts, double limit,
                     SearchResult& result);
-  void merge(const Core& core, const Layout& layout, Outcome& outcome, SearchResult& result);
+  void merge(Core& core, size_t which, Outcome& outcome, SearchResult& result);
+  /// The next step but costing; false if there is none.
+  bool bound_closer(Core& core, Caches& caches) const;
+  void bound_by_own_step(Core& core, Caches& caches) const;
+  void pass_over(Core& core, SearchResult& result);
   bool can_enter(double bound) const {
     return found_.size() < wanted_ || bound <= seconds_per_sample(found_.back());
   }
-  void examine(std::vector<Core>& order, bool all, SearchResult& result);
+  void examine(std::vector<Core>& cores, bool all, SearchResult& result);
+  void find_nearest_miss(SearchResult& result);
   void miss_of_all(SearchResult& result);
   bool verify_best(SearchResult& result);
   /// By the exact plan of every stage.
   int64_t exact_bytes(const Layout& layout);
-  double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
-                       Recompute recompute, const Card& card);
 
   const SearchTask& task_;
   const Fixed fixed_;
-  const Card full_clock_;  ///< The card without a power limit.
+  LayoutBounds bounds_;
   const int64_t room_;
   const size_t wanted_;   ///< Layouts to return.
   bool exactly_ = false;  ///< Memory by the exact plan of every stage, from the beginning.
-  std::vector<std::unique_ptr<Worker>> workers_;
-  struct Units {
-    double layer = 0, ends = 0;      ///< Seconds of a micro-batch in the middle: of a layer; of
-                                     ///< embedding and output layer.
-    double selective = 0, full = 0;  ///< Additional, for a recomputed layer.
-    double slowed = 1;               ///< Seconds at the power limit, relative to full clock.
-  };
-  std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
+  std::vector<std::unique_ptr<Caches>> workers_;
   std::vector<Choice> found_;
   std::vector<Misfit> misfits_;  ///< All layouts, as long as none fits.
+  /// A layout whose activations do not fit.
+  struct Missed {
+    Core* core;
+    size_t which;                   ///< Of the core's layouts.
+    int64_t bytes;                  ///< At least.
+    std::optional<Choice> fitting;  ///< With recomputation.
+  };
+  std::vector<Missed> missed_;
 };
-
-double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
-                             Recompute recompute, const Card& card) {
-  PlannedRun small = run;
-  small.spec.num_layers = layers;
-  EngineOptions& o = small.options;
-  o.max_microbatches = microbatches;
-  o.schedule = ScheduleKind::one_f_one_b;
-  o.chunks = 1;
-  o.layers_per_stage.clear();
-  o.recompute = {};
-  if (recompute == Recompute::selective)
-    o.recompute.granularity = trainer::Recompute::Granularity::selective;
-  if (recompute == Recompute::full) o.recompute.granularity = trainer::Recompute::Granularity::full;
-  o.zero_stage = 0;
-  o.grad_dtype = DType::f32;
-  small.topology = make_topology(0, run.topology.tensor_size, run.topology.tensor_size, 1);
-  return estimate_step(small, task_.cluster, card, workers_.front()->device).seconds;
-}
-
-/// Lower bound on the seconds per sample of such layouts: the computing of the busiest stage, and
-/// that of the stages before it for one micro-batch.
-double Search::bound_of(const Layout& layout, const PlannedRun& run) {
-  const auto [at, is_new] = units_.try_emplace(
-      {layout.tensor, run.options.sequence_parallel, run.options.micro_batch_size});
-  Units& unit = at->second;
-  if (is_new) {
-    const auto middle = [&](int64_t layers, Recompute recompute) {
-      return layer_seconds(run, layers, 3, recompute, full_clock_) -
-             layer_seconds(run, layers, 2, recompute, full_clock_);
-    };
-    const double one = middle(1, Recompute::none);
-    unit.layer = middle(2, Recompute::none) - one;
-    unit.ends = std::max(0.0, one - unit.layer);
-    unit.selective = middle(2, Recompute::selective) - middle(1, Recompute::selective) - unit.layer;
-    unit.full = middle(2, Recompute::full) - middle(1, Recompute::full) - unit.layer;
-    const double limited = layer_seconds(run, 2, 3, Recompute::none, task_.card),
-                 full = layer_seconds(run, 2, 3, Recompute::none, full_clock_);
-    unit.slowed = std::max(1.0, kOtherWork * limited / full);
-  }
-  const double stages = static_cast<double>(layout.pipeline);
-  const double whole = static_cast<double>(run.spec.num_layers) * unit.layer + unit.ends;
-  const double microbatches = static_cast<double>(run.options.max_microbatches);
-  // Stages of lengths x: M x_s after the sum of those before s. Least where all these are alike:
-  // x_s = x_0 (1 - f / M)^s, with f of a stage's length passing before the next begins.
-  const double passing = run.options.schedule == ScheduleKind::zero_bubble
-                             ? 0.6
-                             : 1.0 / static_cast<double>(layout.chunks);
-  const double share = 1 - std::pow(1 - passing / microbatches, stages);
-  const double step = stages == 1 ? microbatches * whole : whole * passing / share;
-  const double busy = std::min(1.0, microbatches * whole / stages / step);
-  return kBoundSlack * step * slowdown(task_.card.power_limit, unit.slowed, busy) /
-         static_cast<double>(layout.global_batch_size());
-}
-
-/// The key of a core: everything except how data-parallel ranks share.
-Layout core_of(Layout layout) {
-  layout.zero_stage = 0;
-  layout.overlap = false;
-  layout.fp8_param_gather = false;
-  return layout;
-}
 
 LayoutSpace Search::space_of() const {
   return {.world_size = task_.cluster.world_size,
@@ -228,7 +144,7 @@ std::vector<Core> Search::cores(SearchResult& result) {
       const PlannedRun run = planned(layout);
       if (last != core_of(layout)) {
         last = core_of(layout);
-        out.push_back({{}, bound_of(layout, run)});
+        out.push_back({.bound = bounds_.quick(layout, run, workers_.front()->device)});
       }
       // Shared optimizer state with overlapped communication comes first.
       std::vector<Layout>& layouts = out.back().layouts;
@@ -245,64 +161,26 @@ std::vector<Core> Search::cores(SearchResult& result) {
   return out;
 }
 
-double Search::own_bound(const Core& core, Worker& worker) const {
-  Layout layout = core.layouts.front();
-  if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // has the smallest update.
-  for (const Layout& of_core : core.layouts) layout.fp8_param_gather |= of_core.fp8_param_gather;
-  PlannedRun run = planned(layout);
-  const auto seconds_of = [&](int64_t microbatches) {
-    run.options.max_microbatches = microbatches;
-    return estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;
-  };
-  // A full pipeline takes equally long for each further round of as many micro-batches as stages.
-  const int64_t all = run.options.max_microbatches, round = layout.pipeline;
-  const int64_t few = std::max<int64_t>(round, 2) + all % round, more = few + round;
-  double seconds = 0;
-  if (all <= 3 * more) {  // not worth two shorter ones.
-    seconds = seconds_of(all);
-  } else {
-    const double filled = seconds_of(few), longer = seconds_of(more);
-    const double rounds = static_cast<double>((all - more) / round);
-    seconds = longer + kBoundSlack * rounds * (longer - filled);
-  }
-  return seconds / static_cast<double>(layout.global_batch_size());
-}
-
 Choice Search::timed(const Layout& layout, const PlannedRun& run, int64_t bytes,
-                     Worker& worker) const {
-  const StepEstimate estimate = estimate_step(run, task_.cluster, task_.card, worker.times(run));
+                     Caches& caches) const {
+  const StepEstimate estimate = estimate_step(run, task_.cluster, task_.card, caches.times(run));
   return {.layout = layout,
           .bytes = bytes,
           .report = report_of(estimate, run, task_.cluster, task_.card),
           .train_iters = run.config.derived.train_iters};
 }
 
-double Search::recompute_bound(const Layout& layout, Recompute kind, double share) const {
-  const bool sequence = layout.sequence_parallel && layout.tensor > 1;
-  const auto at = units_.find({layout.tensor, sequence, layout.micro_batch_size});
-  if (at == units_.end()) return 0;
-  const double more = kind == Recompute::selective ? at->second.selective : at->second.full;
-  const double layers = static_cast<double>(task_.config.num_layers.value_or(1));
-  return 0.95 * share * layers * std::max(more, 0.0) / static_cast<double>(layout.pipeline) /
-         static_cast<double>(layout.micro_batch_size * layout.data);
-}
-
-/// The smallest possible share of the optimizer's state is copied in both directions once per step.
-double Search::offload_bound(const Layout& layout) const {
-  constexpr double kBytes = 2 * 8;  // of fp32 main parameters and 16-bit moments, at least.
-  const double parameters =
-      static_cast<double>(count_parameters(planned(layout).spec) / task_.cluster.world_size);
-  return kBytes * parameters / (task_.card.host_gb_per_s * 1e9) /
-         static_cast<double>(layout.global_batch_size());
+Search::Costed Search::cost(const Layout& layout, double limit, Caches& caches) const {
+  return cost(layout, bytes_at_least(planned(layout), task_.card, caches.kept), limit, caches);
 }
 
 /// A layout that is slower than `limit` is of no use, so its bytes are not found exactly.
-Search::Costed Search::cost(const Layout& layout, double limit, Worker& worker) const {
-  const PlannedRun run = planned(layout);
-  const LeastBytes least = bytes_at_least(run, task_.card);
+Search::Costed Search::cost(const Layout& layout, const LeastBytes& least, double limit,
+                            Caches& caches) const {
   Costed out{.states = least.states, .bytes = least.all};
   if (out.bytes > room_) return out;
-  Choice choice = timed(layout, run, out.bytes, worker);
+  const PlannedRun run = planned(layout);
+  Choice choice = timed(layout, run, out.bytes, caches);
   if (!too_slow(choice, limit)) {
     choice.bytes = out.bytes = bytes_taken(run, task_.card, exactly_);
     if (out.bytes > room_) return out;
@@ -313,32 +191,30 @@ Search::Costed Search::cost(const Layout& layout, double limit, Worker& worker) 
 
 /// Adds the lightest recomputation of each kind that fits: it recomputes least, so no other of its
 /// kind is faster. `missed_bytes`: of the layout without any.
-void Search::add_recomputed(const Core& core, const Layout& layout, int64_t missed_bytes,
-                            double limit, Worker& worker, Outcome& out) const {
+void Search::add_recomputed(double bound, const Layout& layout, int64_t missed_bytes, double limit,
+                            Caches& caches, Outcome& out) const {
   if (fixed_.recompute) return;
   const auto useful = [&](Recompute kind, double share) {
-    return core.bound + recompute_bound(layout, kind, share) <= limit;
+    return bound + bounds_.recompute(layout, kind, share) <= limit;
   };
   const auto add = [&](const Layout& next) {
-    std::optional<Choice> choice = cost(next, limit, worker).choice;
+    std::optional<Choice> choice = cost(next, limit, caches).choice;
     if (choice) out.fits.push_back(std::move(*choice));
     return choice.has_value();
   };
-  const int64_t layers = task_.config.num_layers.value_or(1);
-  const int64_t parts = layout.pipeline * layout.chunks;
-  const int64_t most = std::min(layers, (layers + 2 + parts - 1) / parts);
+  const int64_t most = most_layers_of_part(layout, task_.config.num_layers.value_or(1));
   Layout next = layout;
   next.recompute = Recompute::selective;
   if (useful(next.recompute, 1)) add(next);
   next.recompute = Recompute::full;
   next.recompute_layers = 1;
-  const Point all{most, least_bytes(next)};
+  const LayoutBounds::Point all{most, bounds_.least_bytes(next, caches.kept)};
   if (all.bytes <= room_) {
     next.recompute = Recompute::block;
-    const Point too_large = most_too_large(next, {0, missed_bytes}, all);
-    const double least = static_cast<double>(too_large.layers + 1) / static_cast<double>(most);
-    if (!useful(Recompute::full, 0.9 * least)) return;
-    if (std::optional<Choice> choice = least_layers(next, too_large, all, limit, worker)) {
+    const LayoutBounds::Point too_large =
+        bounds_.most_too_large(next, {0, missed_bytes}, all, caches.kept);
+    if (!useful(Recompute::full, LayoutBounds::least_share(too_large, all))) return;
+    if (std::optional<Choice> choice = least_layers(next, too_large, all, limit, caches)) {
       out.fits.push_back(std::move(*choice));
       return;
     }
@@ -351,37 +227,11 @@ void Search::add_recomputed(const Core& core, const Layout& layout, int64_t miss
   }
 }
 
-/// The most layers to compute again for which even the lower bound of bytes is too large; {0, those
-/// of none} if there is no such number. Bounds fall nearly in a line from `none` to `all`, which is
-/// not too large.
-Search::Point Search::most_too_large(Layout layout, Point none, Point all) const {
-  const auto at = [&](int64_t count) {
-    layout.recompute_layers = count;
-    return Point{count, least_bytes(layout)};
-  };
-  const double share = static_cast<double>(none.bytes - room_) /
-                       static_cast<double>(std::max<int64_t>(none.bytes - all.bytes, 1));
-  const int64_t guess =
-      static_cast<int64_t>(std::ceil(share * static_cast<double>(all.layers))) - 1;
-  if (guess < 1) return none;
-  Point point = at(std::min(guess, all.layers - 1));
-  if (point.layers == 0) return none;
-  while (point.bytes <= room_) {
-    if (point.layers == 1) return none;
-    point = at(point.layers - 1);
-  }
-  while (point.layers + 1 < all.layers) {
-    const Point next = at(point.layers + 1);
-    if (next.bytes <= room_) break;
-    point = next;
-  }
-  return point;
-}
-
 /// The smallest number of layers to compute again that fits, below that of `all`, or a smaller one
 /// that is of no use; bytes fall nearly in a line from `none`, which does not fit.
-std::optional<Choice> Search::least_layers(Layout layout, Point none, Point all, double limit,
-                                           Worker& worker) const {
+std::optional<Choice> Search::least_layers(Layout layout, LayoutBounds::Point none,
+                                           LayoutBounds::Point all, double limit,
+                                           Caches& caches) const {
   std::optional<Choice> least;
   while (all.layers - none.layers > 1) {
     const double share = static_cast<double>(none.bytes - room_) /
@@ -391,17 +241,19 @@ std::optional<Choice> Search::least_layers(Layout layout, Point none, Point all,
             static_cast<int64_t>(std::ceil(std::clamp(share, 0.0, 1.0) *
                                            static_cast<double>(all.layers - none.layers))),
         none.layers + 1, all.layers - 1);
-    Costed costed = cost(layout, limit, worker);
+    Costed costed = cost(layout, limit, caches);
     (costed.choice ? all : none) = {layout.recompute_layers, costed.bytes};
     if (costed.choice) least = std::move(costed.choice);
   }
   return least;
 }
 
-Search::Outcome Search::consider(const Core& core, const Layout& layout, double limit,
-                                 Worker& worker) const {
+Search::Outcome Search::consider(const Core& core, size_t which, double limit,
+                                 Caches& caches) const {
   Outcome out;
-  Costed costed = cost(layout, limit, worker);
+  const Layout& layout = core.layouts[which];
+  Costed costed = which < core.least.size() ? cost(layout, core.least[which], limit, caches)
+                                            : cost(layout, limit, caches);
   if (costed.choice) {
     out.fits.push_back(std::move(*costed.choice));
     return out;
@@ -409,17 +261,19 @@ Search::Outcome Search::consider(const Core& core, const Layout& layout, double 
   out.misfits.push_back({layout, costed.states, costed.bytes});
   if (costed.states <= room_) {
     out.missed_bytes = costed.bytes;
-    add_recomputed(core, layout, costed.bytes, limit, worker, out);
+    add_recomputed(core.bound, layout, costed.bytes, limit, caches, out);
   }
-  if (out.fits.empty() && !fixed_.offload && core.bound + offload_bound(layout) <= limit) {
+  for (const Choice& fits : out.fits) limit = std::min(limit, seconds_per_sample(fits));
+  const double bound = core.bound + bounds_.offload(layout);
+  if (!fixed_.offload && bound <= limit) {
     Layout next = layout;
     next.cpu_offload = true;
-    costed = cost(next, limit, worker);
+    costed = cost(next, limit, caches);
     out.misfits.push_back({next, costed.states, costed.bytes});
     if (costed.choice)
       out.fits.push_back(std::move(*costed.choice));
     else if (costed.states <= room_)
-      add_recomputed(core, next, costed.bytes, limit, worker, out);
+      add_recomputed(bound, next, costed.bytes, limit, caches, out);
   }
   std::stable_sort(out.fits.begin(), out.fits.end(), before);
   return out;
@@ -444,39 +298,59 @@ void Search::on_threads(size_t count, Work work) {
     if (error) std::rethrow_exception(error);
 }
 
-void Search::consider_all(std::span<const std::pair<const Core*, size_t>> layouts, double limit,
+void Search::consider_all(std::span<const std::pair<Core*, size_t>> layouts, double limit,
                           SearchResult& result) {
   std::vector<Outcome> outcomes(layouts.size());
-  on_threads(layouts.size(), [&](size_t i, Worker& worker) {
+  on_threads(layouts.size(), [&](size_t i, Caches& caches) {
     const auto& [core, which] = layouts[i];
-    outcomes[i] = consider(*core, core->layouts[which], limit, worker);
+    outcomes[i] = consider(*core, which, limit, caches);
   });
   for (size_t i = 0; i < layouts.size(); ++i) {
     const auto& [core, which] = layouts[i];
-    merge(*core, core->layouts[which], outcomes[i], result);
+    merge(*core, which, outcomes[i], result);
   }
 }
 
-void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, SearchResult& result) {
+void Search::merge(Core& core, size_t which, Outcome& outcome, SearchResult& result) {
   ++result.costed;
   if (outcome.fits.empty()) ++result.no_room;
   if (outcome.fits.empty() && found_.empty())
     misfits_.insert(misfits_.end(), outcome.misfits.begin(), outcome.misfits.end());
-  if (outcome.missed_bytes) {
-    // The smallest excess of memory among those that could still be the fastest.
-    const bool faster = found_.empty() || core.bound < seconds_per_sample(found_.front());
-    const int64_t nearest = result.nearest_miss ? result.nearest_miss->bytes : INT64_MAX;
-    int64_t bytes = *outcome.missed_bytes;
-    if (faster && bytes < nearest) bytes = bytes_taken(planned(layout), task_.card, false);
-    if (faster && bytes < nearest) {
-      result.nearest_miss = {.layout = layout, .bytes = bytes};
-      if (!outcome.fits.empty()) result.nearest_miss->fitting = outcome.fits.front();
-    }
-  }
+  if (outcome.missed_bytes) missed_.push_back({&core, which, *outcome.missed_bytes, std::nullopt});
   if (outcome.fits.empty()) return;
+  if (outcome.missed_bytes) missed_.back().fitting = outcome.fits.front();
   const Choice& choice = outcome.fits.front();
   found_.insert(std::upper_bound(found_.begin(), found_.end(), choice, before), choice);
   if (found_.size() > wanted_) found_.pop_back();
+}
+
+bool Search::bound_closer(Core& core, Caches& caches) const {
+  if (!core.least.empty()) {
+    if (core.by_own_step) return false;
+    bound_by_own_step(core, caches);
+    return true;
+  }
+  core.least = bounds_.least_bytes(core.layouts, caches.kept);
+  if (core.least.size() == core.layouts.size())
+    core.to_fit = bounds_.to_fit(core.layouts, core.least, caches.kept);
+  return true;
+}
+
+void Search::bound_by_own_step(Core& core, Caches& caches) const {
+  if (core.by_own_step) return;
+  core.bound = std::max(core.bound, bounds_.own(core.layouts, caches));
+  core.by_own_step = true;
+}
+
+/// The layouts that are not examined because what makes them fit is too slow.
+void Search::pass_over(Core& core, SearchResult& result) {
+  if (core.to_fit == 0) return;
+  for (size_t i = core.examined; i < core.layouts.size(); ++i) {
+    ++result.costed;
+    ++result.no_room;
+    if (core.least[i].states <= room_)
+      missed_.push_back({&core, i, core.least[i].all, std::nullopt});
+  }
 }
 
 /// Checks the best by the exact plan of every stage; false if one of them does not fit.
@@ -493,7 +367,7 @@ bool Search::verify_best(SearchResult& result) {
 int64_t Search::exact_bytes(const Layout& layout) {
   const PlannedRun run = planned(layout);
   std::vector<int64_t> bytes(static_cast<size_t>(run.topology.pipeline_size));
-  on_threads(bytes.size(), [&](size_t stage, Worker&) {
+  on_threads(bytes.size(), [&](size_t stage, Caches&) {
     bytes[stage] = bytes_of_stage(run, task_.card, static_cast<int>(stage));
   });
   return *std::max_element(bytes.begin(), bytes.end());
@@ -503,7 +377,7 @@ SearchResult Search::run(bool all) {
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result;
   for (int i = 0; i < std::max(task_.threads, 1); ++i)
-    workers_.push_back(std::make_unique<Worker>(task_.card));
+    workers_.push_back(std::make_unique<Caches>(task_.card));
   std::vector<Core> order = cores(result);
   int64_t taken = 0;
   for (const Core& core : order) taken += static_cast<int64_t>(core.layouts.size());
@@ -522,12 +396,14 @@ SearchResult Search::run(bool all) {
     exactly_ = true;
     found_.clear();
     misfits_.clear();
+    missed_.clear();
+    for (Core& core : order) core.examined = 0;
     result = fresh;
     examine(order, all, result);
     verify_best(result);
   }
   result.slower_by_bound = taken - result.costed;
-  if (result.best.empty()) miss_of_all(result);
+  result.best.empty() ? miss_of_all(result) : find_nearest_miss(result);
   if (result.nearest_miss) {
     SearchResult::Miss& miss = *result.nearest_miss;
     miss.bytes = exact_bytes(miss.layout);
@@ -535,12 +411,28 @@ SearchResult Search::run(bool all) {
       miss.fitting.reset();
     miss.tokens_per_second = timed(miss.layout, planned(miss.layout), miss.bytes, *workers_.front())
                                  .report.tokens_per_second;
-    if (!result.best.empty() &&
-        miss.tokens_per_second <= result.best.front().report.tokens_per_second)
-      result.nearest_miss.reset();
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
+}
+
+/// Of those that would be faster than the best: what takes least.
+void Search::find_nearest_miss(SearchResult& result) {
+  const double best = seconds_per_sample(result.best.front());
+  std::ranges::stable_sort(missed_, {}, &Missed::bytes);
+  for (const Missed& missed : missed_) {
+    const int64_t nearest = result.nearest_miss ? result.nearest_miss->bytes : INT64_MAX;
+    if (missed.bytes >= nearest) break;
+    if (missed.core->bound >= best) continue;
+    bound_by_own_step(*missed.core, *workers_.front());
+    if (missed.core->bound >= best) continue;
+    const Layout& layout = missed.core->layouts[missed.which];
+    const PlannedRun run = planned(layout);
+    const int64_t bytes = bytes_taken(run, task_.card, false);
+    if (bytes >= nearest) continue;
+    if (seconds_per_sample(timed(layout, run, bytes, *workers_.front())) >= best) continue;
+    result.nearest_miss = {.layout = layout, .bytes = bytes, .fitting = missed.fitting};
+  }
 }
 
 /// Where nothing fits: what takes least.
@@ -554,25 +446,34 @@ void Search::miss_of_all(SearchResult& result) {
   if (result.least_plain) result.least_plain->bytes = exact_bytes(result.least_plain->layout);
 }
 
-void Search::examine(std::vector<Core>& order, bool all, SearchResult& result) {
-  for (size_t next = 0; next < order.size();) {
-    if (!all && !can_enter(order[next].bound)) break;
-    const size_t count = std::min(kBatch, order.size() - next);
-    const std::span<Core> batch = std::span(order).subspan(next, count);
-    on_threads(count, [&](size_t i, Worker& worker) {
-      batch[i].bound = std::max(batch[i].bound, own_bound(batch[i], worker));
-    });
-    // The likely best of each core first: this makes most of the others unnecessary.
-    for (const bool likely : {true, false}) {
-      std::vector<std::pair<const Core*, size_t>> layouts;
-      for (const Core& core : batch)
-        for (size_t i = likely ? 0 : 1; i < (likely ? 1 : core.layouts.size()); ++i)
-          if (all || can_enter(core.bound)) layouts.emplace_back(&core, i);
-      const bool open = all || found_.size() < wanted_;
-      consider_all(layouts, open ? INFINITY : seconds_per_sample(found_.back()), result);
+void Search::examine(std::vector<Core>& cores, bool all, SearchResult& result) {
+  const auto later = [](const Core* a, const Core* b) {
+    return std::pair(a->of_fitting(), a) > std::pair(b->of_fitting(), b);
+  };
+  std::priority_queue<Core*, std::vector<Core*>, decltype(later)> order(later);
+  for (Core& core : cores) order.push(&core);
+  while (true) {
+    std::vector<Core*> batch;
+    while (batch.size() < kBatch && !order.empty() &&
+           (all || can_enter(order.top()->of_fitting()))) {
+      batch.push_back(order.top());
+      order.pop();
     }
-    next += count;
+    if (batch.empty()) break;
+    std::vector<char> bounded(batch.size());
+    on_threads(batch.size(),
+               [&](size_t i, Caches& caches) { bounded[i] = bound_closer(*batch[i], caches); });
+    std::vector<std::pair<Core*, size_t>> layouts;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      Core& core = *batch[i];
+      const size_t end = bounded[i] != 0 ? 0 : core.examined == 0 ? 1 : core.layouts.size();
+      for (; core.examined < end; ++core.examined) layouts.emplace_back(&core, core.examined);
+      if (core.examined < core.layouts.size()) order.push(&core);
+    }
+    const bool open = all || found_.size() < wanted_;
+    consider_all(layouts, open ? INFINITY : seconds_per_sample(found_.back()), result);
   }
+  for (Core& core : cores) pass_over(core, result);
 }
 
 }  // namespace

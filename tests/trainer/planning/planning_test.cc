@@ -138,13 +138,18 @@ TEST(SimulationTest, StagesAlikeArePlannedTogether) {
           return trainer::Setup(spec, options, make_topology(2 * stage, 8, 1, 4));
         };
         const int stages[] = {1, 2};
-        const std::vector<ops::Timeline> together = plan_timelines(setup(1), stages, times);
-        for (size_t i = 0; i < 2; ++i) {
-          const ops::Timeline alone = plan_timeline(setup(stages[i]), times);
+        std::vector<int64_t> lengths = {microbatches};
+        if (microbatches > 3) lengths = {3, microbatches - 2, microbatches};
+        const std::vector<ops::Timeline> together =
+            plan_timelines(setup(1), lengths, stages, times);
+        ASSERT_EQ(together.size(), 2 * lengths.size());
+        for (size_t i = 0; i < together.size(); ++i) {
+          options.max_microbatches = lengths[i / 2];
+          const ops::Timeline alone = plan_timeline(setup(stages[i % 2]), times);
           EXPECT_TRUE(std::equal(alone.entries().begin(), alone.entries().end(),
                                  together[i].entries().begin(), together[i].entries().end(), same))
-              << "stage " << stages[i] << ", " << chunks << " chunks, " << microbatches
-              << " micro-batches, ZeRO " << zero;
+              << "stage " << stages[i % 2] << ", " << chunks << " chunks, " << lengths[i / 2]
+              << " of " << microbatches << " micro-batches, ZeRO " << zero;
         }
       }
     }

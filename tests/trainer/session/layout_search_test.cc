@@ -70,6 +70,17 @@ TEST(LayoutSearchTest, FindsWhatBruteForceFinds) {
   }
 }
 
+// What the search took for the best does not fit by its exact plan, so that it begins again.
+TEST(LayoutSearchTest, BeginsAgainWithEveryLayout) {
+  for (const int64_t samples : {8, 16, 32}) {
+    SearchTask t = task(4, 2048, 2, samples, 4.95);
+    t.cluster.local_size = 2;
+    const SearchResult found = search_layouts(t);
+    ASSERT_EQ(found.best.size(), 3) << samples;
+    expect_same(found, search_all(t));
+  }
+}
+
 TEST(LayoutSearchTest, ThreadsDoNotMatter) {
   SearchTask t = task(12, 2048, 8, 32, 16);
   t.threads = 1;
@@ -135,6 +146,53 @@ TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
               testing::ContainsRegex("needs [0-9.]+ GiB of 18.0 GiB; with --.*[a-z0-9] it fits"));
 }
 
+double per_sample(double seconds, const Layout& layout) {
+  return seconds / static_cast<double>(layout.global_batch_size());
+}
+
+// By looking at every layout: of those that would be faster than the best and whose activations do
+// not fit, the one that takes the least.
+std::optional<LeastMemory> nearest_miss(const SearchTask& t, const Choice& best) {
+  const LayoutSpace space{.world_size = t.cluster.world_size,
+                          .local_size = t.cluster.local_size,
+                          .num_layers = *t.config.num_layers,
+                          .most_samples = t.most_samples,
+                          .bf16 = true};
+  CardTimes times(t.card, false);
+  std::optional<LeastMemory> least;
+  for (const Layout& layout : enumerate_layouts(space, t.config, {})) {
+    try {
+      const PlannedRun run = planned_run(t, layout);
+      const int64_t bytes = bytes_taken(run, t.card, false);
+      KeptBytes kept;
+      if (bytes <= room_of(t.card) || (least && bytes >= least->bytes)) continue;
+      if (bytes_at_least(run, t.card, kept).states > room_of(t.card)) continue;
+      const double seconds = estimate_step(run, t.cluster, t.card, times).seconds;
+      if (per_sample(seconds, layout) < per_sample(best.report.seconds, best.layout))
+        least = {layout, bytes};
+    } catch (const std::exception&) {  // the trainer refuses it.
+    }
+  }
+  return least;
+}
+
+TEST(LayoutSearchTest, TheNearestMissIsNearest) {
+  int missed = 0;
+  for (const double gib : {4.5, 6.0, 9.0, 14.0, 60.0}) {
+    SearchTask t = task(8, 2048, 4, 32, gib);
+    t.top = 1;
+    const SearchResult result = search_layouts(t);
+    ASSERT_FALSE(result.best.empty()) << gib;
+    const std::optional<LeastMemory> least = nearest_miss(t, result.best.front());
+    ASSERT_EQ(least.has_value(), result.nearest_miss.has_value()) << gib;
+    if (!least) continue;
+    ++missed;
+    EXPECT_EQ(describe(result.nearest_miss->layout), describe(least->layout)) << gib;
+    EXPECT_GT(result.nearest_miss->tokens_per_second, result.best.front().report.tokens_per_second);
+  }
+  EXPECT_GE(missed, 2);
+}
+
 // Not every stage that computes the same takes the same, and a later one may take most.
 TEST(LayoutSearchTest, BytesAreThoseOfTheStageThatTakesMost) {
   SearchTask t = task(6, 4096, 4, 16);
@@ -160,6 +218,47 @@ std::vector<Layout> recomputed(const Layout& layout, int64_t layers) {
   for (int64_t i = 1; i < layers; ++i) add(Layout::Recompute::block, i);
   for (const int64_t together : {1, 2, 4, 8}) add(Layout::Recompute::full, together);
   return out;
+}
+
+// Each layout with every recomputation, on the device and on the host: none that fits is faster
+// than the best. Offload may be better than a recomputation that fits.
+TEST(LayoutSearchTest, NothingThatFitsIsFaster) {
+  int offloaded = 0, recomputing = 0;
+  for (const double gib : {3.37, 4.16, 4.26, 4.36}) {
+    SearchTask t = task(8, 1024, 2, 4096, gib);
+    t.given.insert({"tensor-model-parallel-size", "pipeline-model-parallel-size",
+                    "micro-batch-size", "zero-stage"});
+    t.config.micro_batch_size = 2;
+    t.config.zero_stage = 1;
+    t.top = 1;
+    const SearchResult result = search_layouts(t);
+    ASSERT_FALSE(result.best.empty()) << gib;
+    const Layout& best = result.best.front().layout;
+    const double seconds = per_sample(result.best.front().report.seconds, best);
+    const LayoutSpace space{
+        .world_size = 2, .local_size = 2, .num_layers = 8, .most_samples = 4096, .bf16 = true};
+    CardTimes device(t.card, false), host(t.card, true);
+    bool fits_recomputed = false;
+    for (const Layout& plain : enumerate_layouts(space, t.config, fixed_of(t))) {
+      for (Layout layout : recomputed(plain, 8)) {
+        for (const bool on_host : {false, true}) {
+          layout.cpu_offload = on_host;
+          const PlannedRun run = planned_run(t, layout);
+          if (bytes_taken(run, t.card, true) > room_of(t.card)) continue;
+          fits_recomputed |= layout.recompute != Layout::Recompute::none && !on_host;
+          EXPECT_GE(
+              per_sample(estimate_step(run, t.cluster, t.card, on_host ? host : device).seconds,
+                         layout),
+              seconds * (1 - 1e-9))
+              << gib << " GiB: " << describe(layout) << " beats " << describe(best);
+        }
+      }
+    }
+    offloaded += best.cpu_offload && fits_recomputed;
+    recomputing += best.recompute != Layout::Recompute::none;
+  }
+  EXPECT_GT(offloaded, 0);
+  EXPECT_GT(recomputing, 0);
 }
 
 /// The bytes of what takes least in a space, and of what does without recomputation and offload.
@@ -252,6 +351,7 @@ TEST(LayoutSearchTest, LeastBytesAreABound) {
       .world_size = 8, .local_size = 4, .num_layers = 8, .most_samples = 32, .bf16 = true};
   size_t seen = 0;
   double compared = 0, ratios = 0;
+  KeptBytes kept;
   for (const Layout& plain : enumerate_layouts(space, t.config, {})) {
     if (++seen % 7 != 0) continue;
     const std::vector<Layout> ways = recomputed(plain, 3);
@@ -262,7 +362,9 @@ TEST(LayoutSearchTest, LeastBytesAreABound) {
     } catch (const std::exception&) {
       continue;  // the trainer refuses it.
     }
-    const LeastBytes least = bytes_at_least(run, t.card);
+    const LeastBytes least = bytes_at_least(run, t.card, kept);
+    KeptBytes none;
+    ASSERT_EQ(least.all, bytes_at_least(run, t.card, none).all) << describe(layout);
     const int64_t beside = bytes_beside_plan(t.card, run.spec, run.options, run.topology);
     const int64_t taken = bytes_taken(run, t.card, false) - beside;
     ASSERT_LE(least.all - beside, taken) << describe(layout);
