@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tools/wiki/common_templates.h"
+#include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -122,9 +123,10 @@ class Expander {
       const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
                                                   : call(inner, arguments, depth + 1);
       if ((shown.empty() && removed_ > before) || shown == kNoValue) {
+        take_gap(out);
         drop_cut_number(inner, source.substr(found.end), out);
         missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
-        part_digits(out, source.substr(found.end));
+        mark_gap(out, source.substr(found.end));
       }
       out += shown;
       from_calls += shown.size();
@@ -136,13 +138,6 @@ class Expander {
   }
 
  private:
-  // Digits on both sides of a call that is removed are two numbers.
-  static void part_digits(std::string& before, std::string_view after) {
-    const bool touches = !before.empty() && is_digits(before.substr(before.size() - 1)) &&
-                         is_digits(after.substr(0, 1));
-    if (touches) before.push_back(' ');
-  }
-
   std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {
     const std::vector<std::string_view> parts = split_bars(inner, limits_.parts_of_call);
     const std::string name(trim(text(parts[0], arguments, depth)));
