@@ -73,7 +73,7 @@ cli::Group<Options> document_group() {
                     "are found by ICU's rules, not NLTK's Punkt: abbreviations differ.",
             .field = cli::on(&O::split_sentences)},
            {.name = "keep-newlines",
-            .help = "With --split-sentences, keep white space after a sentence with it.",
+            .help = "With --split-sentences, keep all white space: joined sentences are the text.",
             .field = cli::on(&O::keep_newlines)},
            {.name = "lang",
             .value = "NAME",
