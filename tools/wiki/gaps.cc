@@ -41,7 +41,7 @@ bool begins_with_digit(std::string_view text) {
 
 // Bytes that markup behind or before a digit ends or begins with: links, emphasis, tags, references
 // to characters, variants, switches, calls.
-constexpr ByteSet kEndsMarkup("]['>;|_-\xFF");
+constexpr ByteSet kEndsMarkup("]['>;|_-");
 constexpr ByteSet kBeginsMarkup("[]'<&{}_-\xFF");
 
 bool is_emphasis(size_t apostrophes) { return apostrophes != 1; }
@@ -76,18 +76,12 @@ std::string_view without_head(std::string_view text) {
 }  // namespace
 
 void mark_gap(std::string& before, std::string_view after) {
-  if (before.empty() || after.empty()) return;
-  const bool digit_before = ends_in_digit(before);
-  const bool digit_after = begins_with_digit(after);
-  if (digit_before && digit_after) {
-    before.push_back(' ');
-    return;
-  }
-  if (!digit_before && !kEndsMarkup.has(before.back())) return;
-  if (!digit_after && !kBeginsMarkup.has(after.front())) return;
+  if (before.empty() || after.empty() || before.back() == kGap) return;
+  const bool ends = kEndsMarkup.has(before.back()) || ends_in_digit(before);
+  const bool begins = kBeginsMarkup.has(after.front()) || begins_with_digit(after);
   // A label that is empty, as in [[A|{{x}}]], stays empty.
   const bool empty_label = before.back() == '|' && after.front() == ']';
-  if (before.back() != kGap && !empty_label) before.push_back(kGap);
+  if (ends && begins && !empty_label) before.push_back(kGap);
 }
 
 bool take_gap(std::string& text) {

@@ -13,9 +13,8 @@ namespace wiki {
 /// The byte of a gap; shield() never makes it.
 constexpr char kGap = static_cast<char>(0xFF);
 
-/// Something was dropped between `before` and `after`, wikitext both: appends a space to `before`
-/// if digits touch, a gap if there may be digits behind markup, otherwise nothing. Digits are those
-/// of every script.
+/// Something was dropped between `before` and `after`, wikitext both: appends a gap to `before` if
+/// there are or may be, behind markup, digits on both sides. Digits are those of every script.
 void mark_gap(std::string& before, std::string_view after);
 
 /// Removes the gap at the end of `text`; false if there is none.

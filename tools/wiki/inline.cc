@@ -247,8 +247,12 @@ class InlineStripper {
     if (std::find(kBlocks.begin(), kBlocks.end(), tag.name) != kBlocks.end()) out_.push_back('\n');
   }
 
-  // Something between out_ and the rest of the text is not shown.
-  void mark_gap() { wiki::mark_gap(out_, text_.substr(at_)); }
+  // Something between out_ and the rest of the text is not shown. What is around a variant is not
+  // seen from inside.
+  void mark_gap() {
+    const bool at_edge = out_.empty() || at_ == text_.size();
+    at_edge&& depth_ > 0 ? out_.push_back(kGap) : wiki::mark_gap(out_, text_.substr(at_));
+  }
 
   void script(const Tag& tag) {
     constexpr size_t kDeepestScript = 16;

@@ -126,7 +126,7 @@ class Expander {
         take_gap(out);
         drop_cut_number(inner, source.substr(found.end), out);
         missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
-        mark_gap(out, source.substr(found.end));
+        part_digits(out, source.substr(found.end));
       }
       out += shown;
       from_calls += shown.size();
@@ -138,6 +138,13 @@ class Expander {
   }
 
  private:
+  // Digits on both sides of a call that is removed are two numbers.
+  static void part_digits(std::string& before, std::string_view after) {
+    const bool touches = !before.empty() && is_digits(before.substr(before.size() - 1)) &&
+                         is_digits(after.substr(0, 1));
+    touches ? before.push_back(' ') : mark_gap(before, after);
+  }
+
   std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {
     const std::vector<std::string_view> parts = split_bars(inner, limits_.parts_of_call);
     const std::string name(trim(text(parts[0], arguments, depth)));
