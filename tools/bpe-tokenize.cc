@@ -73,7 +73,7 @@ cli::Group<Options> document_group() {
                     "are found by ICU's rules, not NLTK's Punkt: abbreviations differ.",
             .field = cli::on(&O::split_sentences)},
            {.name = "keep-newlines",
-            .help = "With --split-sentences, keep white space after a sentence with it.",
+            .help = "With --split-sentences, keep all white space: joined sentences are the text.",
             .field = cli::on(&O::keep_newlines)},
            {.name = "lang",
             .value = "NAME",
@@ -120,7 +120,7 @@ cli::Group<Options> output_group() {
        {.name = "no-manifest", .help = "Write no .manifest.", .field = cli::off(&O::manifest)},
        {.name = "force",
         .letter = 'f',
-        .help = "Replace existing datasets.",
+        .help = "Replace existing datasets of the prefix, with shards or without.",
         .field = cli::on(&O::force)},
        {.name = "workers",
         .letter = 'w',
@@ -282,14 +282,16 @@ void refuse_inputs(const Options& options, const std::vector<std::string>& docum
   inputs.insert(inputs.end(), documents.begin(), documents.end());
   cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
   if (options.count) return cli::refuse_open_output("--quarantine", quarantine_of(options), "-");
-  const tokenize::DatasetNames names = names_of(options);
-  for (size_t key = 0; key < names.endings.size(); ++key) {
-    for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
-         ++shard) {
-      for (const char* end : {".idx", ".bin", ".manifest"})
-        cli::refuse_input_as_output("--output-prefix", names.prefix(key, shard) + end, inputs);
+  const auto refuse = [&](const tokenize::DatasetNames& names) {
+    for (size_t key = 0; key < names.endings.size(); ++key) {
+      for (int64_t shard = 0; shard < names.most_shards(); ++shard) {
+        for (const char* end : {".idx", ".bin", ".manifest"})
+          cli::refuse_input_as_output("--output-prefix", names.prefix(key, shard) + end, inputs);
+      }
     }
-  }
+  };
+  refuse(names_of(options));
+  if (options.force) refuse(names_of(options).other_form());  // which is removed
 }
 
 /// What an existing quarantine may be. A run that was killed while renaming may have renamed it
@@ -299,8 +301,7 @@ indexed::Existing existing_quarantine(const Options& options) {
   if (options.count) return indexed::Existing::refuse;
   const tokenize::DatasetNames names = names_of(options);
   for (size_t key = 0; key < names.endings.size(); ++key) {
-    for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
-         ++shard) {
+    for (int64_t shard = 0; shard < names.most_shards(); ++shard) {
       const std::string index = names.prefix(key, shard) + ".idx";
       if (indexed::left_unfinished(index)) return indexed::Existing::same;
       if (access(index.c_str(), F_OK) != 0) break;

@@ -288,6 +288,11 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
   call.console.clear_progress();
   write_files(options, bpe, existing, quarantine, call.console);
   call.console.note(closing_line(counted, bpe, policy.documents(), bytes));
+  if (options.add_prefix_space) {
+    call.console.note(
+        "--add-prefix-space: vocab.json and merges.txt cannot say it, use tokenizer.json, or "
+        "texts get other tokens than those that were counted");
+  }
   return 0;
 }
 

@@ -73,8 +73,8 @@ cli::Group<Options> filter_group() {
             .value = "CONDITION",
             .help = "Leave out documents whose fields do not satisfy it, before anything else is "
                     "done with them: 'language == \"en\" and score > 0.5'. Comparisons, in [...], "
-                    "and, or, not, brackets; see CONDITIONS.",
-            .field = cli::text(&O::where)},
+                    "and, or, not, brackets; see CONDITIONS. Once.",
+            .field = cli::once(&O::where, "join conditions with and")},
            {.name = "min-chars",
             .value = "N",
             .help = "Leave out documents of fewer than N characters, all keys together.",

@@ -81,7 +81,9 @@ const cli::Table<Options>& flags() {
              "Read the pages that begin in part K of N equal parts of the dump's bytes. Parts 1 "
              "to N together are the whole, for any N. Needs a plain or a bzip2 file.",
          .field = stream::range_field(&O::range)},
-        {.name = "force", .help = "Replace files that exist.", .field = cli::on(&O::force)},
+        {.name = "force",
+         .help = "Replace an earlier run's files, and remove those that this run does not make.",
+         .field = cli::on(&O::force)},
         {.name = "json",
          .help = "Write loose JSON. The output always is; the flag is WikiExtractor's.",
          .field = cli::on(&O::json)}}},
@@ -257,6 +259,7 @@ int extract(Options& options, cli::Invocation& call) {
     wiki::collect_templates(work, options.templates, call.console);
     return 0;
   }
+  wiki::PageFiles(work.files).refuse_earlier();
   if (!options.templates.empty()) {
     if (!std::filesystem::exists(options.templates)) {
       if (work.input == "-")

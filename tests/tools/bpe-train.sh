@@ -49,6 +49,10 @@ grep -c 'bytes of counts went to disk' log
 (cat numbers.txt; seq 300000 400000 | tr '\n' ' ') |
   bpe-train --input-format lines --vocab-size 1000 --output rare --mem 32M
 
+# The pair of files has no place for the space before a text.
+echo '{"text": "a b"}' >in.jsonl
+bpe-train --input in.jsonl --output space --vocab-size 260 --add-prefix-space
+
 # Nothing is replaced, and no partial file is left.
 bpe-train --input corpus.jsonl --output one; echo "status $?"
 sums one; cmp one/sums w2/sums

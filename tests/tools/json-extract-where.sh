@@ -104,3 +104,5 @@ for w in 1 3 8; do
   json-extract -q -w $w --input-format array --where 'n > 100' large.json | md5sum
 done
 json-extract -q --where 'n > 100' large.jsonl | md5sum
+echo "- two conditions"
+json-extract -q --where 'score > 0.5' --where 'flagged == false' in.jsonl 2>&1

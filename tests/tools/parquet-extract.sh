@@ -40,6 +40,7 @@ cp "$files"/nothing.parquet "$files"/twice.parquet .
 run parquet-extract -c text -c named --on-error skip nothing.parquet
 run parquet-extract -c list -c text --on-error skip nothing.parquet
 run parquet-extract -c text -c pair twice.parquet
+run parquet-extract -c text -c pair.k twice.parquet
 rm nothing.parquet twice.parquet
 run parquet-extract -c text.b in.bad
 run parquet-extract -c meta.urk "$files/zstd.parquet" 2>&1 | grep -o 'no column.*'

@@ -12,6 +12,12 @@ run wiki-extract tail.bz2 -o cut
 sed 's/chat/\&lol;/' "$dump" >entity.xml
 run wiki-extract entity.xml -o cut -ns 0,1
 run wiki-extract entity.xml -o - -ns 0,1 --on-error skip
+for id in x '' 5x 99999999999999999999; do
+  sed "s|<id>1</id>|<id>$id</id>|" "$dump" >number.xml
+  run wiki-extract number.xml -o cut
+done
+sed 's|<ns>1</ns>|<ns>one</ns>|;s|<id>11</id>|<id>1.1</id>|' "$dump" >number.xml
+run wiki-extract number.xml -o - -ns 0,1 --on-error skip
 { printf '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>'; cat "$dump"; } >bomb.xml
 run wiki-extract bomb.xml -o cut
 echo 'hello' >text.txt

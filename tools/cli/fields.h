@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tools/cli/flags.h"
+#include "tools/cli/text.h"
 
 namespace cli {
 
@@ -94,6 +95,18 @@ template <class O>
 Field<O> text(std::string O::*member) {
   return {Arity::one, [=](O& o, const Values& v) { o.*member = v[0]; },
           [=](const O& o) { return (o.*member).empty() ? Values{} : Values{o.*member}; }};
+}
+
+/// Any text, of a flag whose second use would silently undo the first. `instead` says what to do.
+template <class O>
+Field<O> once(std::string O::*member, const char* instead) {
+  Field<O> field = text(member);
+  field.adds_up = true;
+  field.set = [=](O& o, const Values& v) {
+    if (v.size() > 1) throw UsageError(concat("given ", v.size(), " times: ", instead));
+    o.*member = v[0];
+  };
+  return field;
 }
 
 /// One of the given words.

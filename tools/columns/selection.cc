@@ -92,6 +92,20 @@ const char* readable_layout(const arrow::DataType& type) {
   return nullptr;
 }
 
+/// The first of `steps`, a path that exists, whose name two fields of its level have; null if there
+/// is none. Only one of them would be read.
+const std::string* step_twice(std::span<const std::shared_ptr<arrow::Field>> fields,
+                              const std::vector<std::string>& steps) {
+  for (const std::string& step : steps) {
+    const auto named = [&](const std::shared_ptr<arrow::Field>& field) {
+      return field->name() == step;
+    };
+    if (std::ranges::count_if(fields, named) > 1) return &step;
+    fields = (*std::ranges::find_if(fields, named))->type()->fields();
+  }
+  return nullptr;
+}
+
 /// Fills `steps` with the path to `name`; returns its type, null if it does not exist.
 TypePointer find(std::span<const std::shared_ptr<arrow::Field>> fields, std::string_view name,
                  std::vector<std::string>& steps) {
@@ -150,8 +164,11 @@ std::vector<Column> select_columns(const std::vector<std::string>& names,
     if (!type)
       throw ColumnError(cli::concat(path, ": no column ", cli::quote(name), ": there are ",
                                     names_of(schema, name)));
-    if (schema.GetAllFieldIndices(column.steps[0]).size() > 1)
-      throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(column.steps[0])));
+    if (const std::string* twice = step_twice(schema.fields(), column.steps)) {
+      if (twice == &column.steps[0])
+        throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(*twice)));
+      throw ColumnError(cli::concat(place, ": two members are named ", cli::quote(*twice)));
+    }
     if (const char* layout = readable_layout(*type))
       throw ColumnError(cli::concat(place, " is ", type->ToString(),
                                     ": this layout is not read: store the column as ", layout));

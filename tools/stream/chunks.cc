@@ -148,9 +148,10 @@ bool ChunkReader::open_next() {
     if (!options_.range.whole()) {  // the range in this file, limited to its begin and end
       begin = std::max<int64_t>(range_begin_, 0);
       const int64_t end = std::min(range_end_, sizes_[source]);
+      const bool here = begin < end || has_empty_file(sizes_[source]);
       range_begin_ -= sizes_[source];
       range_end_ -= sizes_[source];
-      if (begin >= end) continue;
+      if (!here) continue;
       if (end < sizes_[source]) last_begin_ = end;
     }
     input_ = std::make_unique<Input>(paths_[source], options_.unpack);
@@ -159,6 +160,14 @@ bool ChunkReader::open_next() {
     return true;
   }
   return false;
+}
+
+/// Whether an empty file, the next one, is a record of the range: of the one in which the next byte
+/// lies, or behind all bytes of the last.
+bool ChunkReader::has_empty_file(int64_t size) const {
+  if (size > 0 || options_.framing != Framing::file) return false;
+  const bool last = options_.range.part == options_.range.parts;
+  return range_end_ > 0 ? range_begin_ <= 0 : range_end_ == 0 && last;
 }
 
 /// Skips the record that began before `byte`; bytes read after it are in rest_.
@@ -320,7 +329,7 @@ bool ChunkReader::next(Chunk& chunk) {
     fill(chunk, std::max(wanted, chunk.size_));
     const size_t end = input_ended_ ? chunk.size_ : end_of_records(chunk.text(), searched);
     if (end != std::string_view::npos) {
-      if (end == 0) return next(chunk);  // an empty input
+      if (end == 0 && options_.framing != Framing::file) return next(chunk);  // an empty input
       take(chunk, end);
       return true;
     }

@@ -110,6 +110,7 @@ class ChunkReader {
   void measure();
   void check_range() const;
   bool open_next();
+  bool has_empty_file(int64_t size) const;
   void start_inside(int64_t byte);
   void end_at_range(std::string_view text, size_t from, size_t& size);
   void fill(Chunk& chunk, size_t wanted);

@@ -58,7 +58,7 @@ cli::Group<ReadingOptions> reading_group() {
         .value = "FORM",
         .help = "What a document is: an object on a line (json), an object of the one JSON array "
                 "that a file is (array), a line (lines), NUL-ended text (nul), or a whole file "
-                "(file).",
+                "(file; an empty one is an empty document).",
         .field = cli::choice(&R::format, {"json", "array", "lines", "nul", "file"})},
        {.name = "max-line",
         .value = "SIZE",

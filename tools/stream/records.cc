@@ -4,6 +4,7 @@
 #include "tools/stream/records.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <simdjson.h>
 
@@ -92,6 +93,7 @@ void DocumentReader::open(const Chunk& chunk) {
   // Records end between characters, so each is UTF-8 if all of them together are.
   all_utf8_ = simdjson::validate_utf8(text_.data(), text_.size());
   at_ = mark_at_ = 0;
+  empty_file_ = format_ == Format::file && text_.empty() && chunk.first;
   document_.texts = texts_;
   document_.lists = lists_;
   document_.verdict = &complaint_;
@@ -107,7 +109,7 @@ void DocumentReader::open(const Chunk& chunk) {
 /// Reads up to the next good record, which is then document_; false at the end of the chunk.
 bool DocumentReader::next(ChunkReport& report) {
   const std::string_view opening = all_utf8_ ? opening_ : std::string_view();
-  for (; at_ < text_.size(); ++report.lines) {
+  for (; at_ < text_.size() || std::exchange(empty_file_, false); ++report.lines) {
     const std::string_view rest = text_.substr(at_);
     document_.line = report.lines;
     document_.offset = static_cast<int64_t>(at_);

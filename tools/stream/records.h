@@ -106,6 +106,7 @@ class DocumentReader {
   // Of the chunk:
   std::string_view text_;
   bool opens_input_ = false;
+  bool empty_file_ = false;  ///< the one record, not yet read, has no bytes
   bool all_utf8_ = false;
   size_t at_ = 0;       ///< where the next record begins
   size_t mark_at_ = 0;  ///< the first mark from there on; found once for all the \r before it

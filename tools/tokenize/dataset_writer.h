@@ -38,6 +38,10 @@ struct DatasetNames {
   int64_t shard_tokens = 0;          ///< 0: one dataset for each key
   /// PREFIX_text_document, or PREFIX_00007_text_document for shard 7.
   std::string prefix(size_t key, int64_t shard) const;
+  /// Shards that a run has at most: one without shard_tokens.
+  int64_t most_shards() const { return shard_tokens == 0 ? 1 : kMostShards; }
+  /// The names that the same prefix gives with shards instead of without, or the other way round.
+  DatasetNames other_form() const { return {output_prefix, endings, shard_tokens == 0 ? 1 : 0}; }
 };
 
 /// The datasets of a run, filled in order by one thread.
@@ -45,7 +49,7 @@ class DatasetWriter {
  public:
   /// `trace` records which lines the documents came from; not possible if empty ones are left out.
   /// Errors: those of IndexedDatasetBuilder; std::system_error (EEXIST) for shards of an earlier
-  /// run, unless they are replaced.
+  /// run, or its dataset of the other form, unless they are replaced.
   DatasetWriter(DatasetNames names, const indexed::BuilderOptions& options,
                 indexed::Provenance provenance, bool trace);
 
@@ -82,7 +86,8 @@ class DatasetWriter {
 
   bool was_killed() const;
   void refuse_old_shards() const;
-  void remove_old_shards() const;
+  void refuse_other_form() const;
+  void remove_old() const;
   void open_shard(size_t key);
   void close_shard(size_t key);
   void add_to_shards(size_t key, const EncodedKey& encoded);

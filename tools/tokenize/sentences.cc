@@ -98,14 +98,27 @@ void SentenceSplitter::split(std::string_view text, bool keep_space,
   utext_openUTF8(&rules_->text, text.data(), static_cast<int64_t>(text.size()), &status);
   rules_->iterator->setText(&rules_->text, status);
   if (U_FAILURE(status)) throw std::runtime_error(cli::concat("ICU: ", u_errorName(status)));
+  // ICU makes white space behind a line end a segment of its own. With keep_space a sentence goes
+  // on until the next one begins, and the first one begins with the text.
+  const auto part = [&](int32_t from, int32_t to) {
+    return text.substr(static_cast<size_t>(from), static_cast<size_t>(to - from));
+  };
   int32_t begin = rules_->iterator->first();
+  int32_t kept_from = begin;
+  bool found = false;
   for (int32_t end = rules_->iterator->next(); end != icu::BreakIterator::DONE;
        begin = end, end = rules_->iterator->next()) {
-    const std::string_view whole =
-        text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-    const std::string_view sentence = without_head(without_tail(whole));
-    if (!sentence.empty()) each(keep_space ? whole : sentence);
+    const std::string_view sentence = without_head(without_tail(part(begin, end)));
+    if (sentence.empty()) continue;
+    if (!keep_space) {
+      each(sentence);
+    } else if (found) {
+      each(part(kept_from, begin));
+      kept_from = begin;
+    }
+    found = true;
   }
+  if (found && keep_space) each(part(kept_from, begin));
 }
 
 }  // namespace tokenize

@@ -20,8 +20,9 @@ class SentenceSplitter {
   SentenceSplitter(SentenceSplitter&&) noexcept;
   ~SentenceSplitter();
 
-  /// Calls `each` for the sentences of `text`, in order. White space between sentences belongs to
-  /// neither, or with `keep_space` to the one before it; a text of white space has no sentence.
+  /// Calls `each` for the sentences of `text`, in order. White space around a sentence is no part
+  /// of it, or with `keep_space` belongs to the sentence before it, at the beginning to the first:
+  /// then the sentences together are the text. A text of white space has no sentence.
   void split(std::string_view text, bool keep_space,
              const std::function<void(std::string_view)>& each);
 

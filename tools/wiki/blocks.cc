@@ -9,6 +9,7 @@
 #include <map>
 
 #include "tools/wiki/common_templates.h"
+#include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -23,6 +24,8 @@ constexpr std::array<std::string_view, 27> kDroppedElements = {
 // The content of these is never prose, even if the end is missing.
 constexpr std::array<std::string_view, 8> kMediaElements = {
     "gallery", "timeline", "score", "graph", "imagemap", "mapframe", "hiero", "templatedata"};
+// Without content these show nothing in MediaWiki either: digits around them are one number.
+constexpr std::array<std::string_view, 2> kMarkers = {"section", "templatestyles"};
 constexpr std::array<std::string_view, 3> kFormulaElements = {"math", "chem", "ce"};
 
 template <size_t N>
@@ -103,10 +106,12 @@ class BlockStripper {
     Missing missing = Missing::nothing;
     for (size_t i = index; i < openings_.size(); ++i)
       missing = std::max(missing, openings_[i].missing);
+    const bool gap = take_gap(out_);  // at the end of the last argument: behind what is shown
     if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), missing);
     dropped_ = shown.empty();
     const std::string name = call && dropped_ ? out_.substr(begin + 2, kLongestName) : "";
     out_.resize(begin);
+    const bool gap_before = dropped_ && take_gap(out_);
     if (call && dropped_) drop_cut_number(name, page_.substr(end), out_);
     if (index > 0) {
       Missing& outer = openings_[index - 1].missing;
@@ -116,6 +121,7 @@ class BlockStripper {
         outer = std::max(outer, Missing::text);
     }
     out_ += shown;
+    if (gap_before || (gap && !dropped_)) out_.push_back(kGap);
     while (openings_.size() > index) {
       counts_[static_cast<size_t>(openings_.back().kind)]--;
       openings_.pop_back();
@@ -152,21 +158,16 @@ class BlockStripper {
   void close() {
     size_t run = run_length('}');
     const size_t end = at_ + run;
+    bool dropped = false;
     while (run >= 2 && counts_[0] + counts_[1] > 0) {
       const size_t index = innermost_braces();
       run -= openings_[index].kind == Kind::parameter ? std::min<size_t>(run, 3) : 2;
       pop_to(index, end - run);
-      if (run == 0 && dropped_) part_digits(end);
+      dropped = dropped || dropped_;
     }
+    if (run != 1 && dropped) mark_gap(out_, page_.substr(end));
     at_ = end;
     if (run == 1) out_.push_back('}');  // longer runs that close nothing are dropped
-  }
-
-  // Digits on both sides of dropped text are two numbers, not one.
-  void part_digits(size_t next) {
-    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-    if (next < page_.size() && digit(page_[next]) && !out_.empty() && digit(out_.back()))
-      out_.push_back(' ');
   }
 
   // |} ends a table at the start of a line, and at the end of one where a table is open; elsewhere
@@ -175,6 +176,7 @@ class BlockStripper {
     const std::string_view rest = page_.substr(at_);
     const bool braces = counts_[0] + counts_[1] > 0;
     const bool table = counts_[static_cast<size_t>(Kind::table)] > 0;
+    if (braces) take_gap(out_);  // at the end of an argument
     if (!rest.starts_with("|}")) return literal(1);
     if (rest.starts_with("|}}") && (braces || !table)) return braces ? literal(1) : void(++at_);
     const size_t next = rest.find_first_not_of(" \t", 2);
@@ -246,11 +248,15 @@ class BlockStripper {
     if (tag.length == 0 || !raw) return literal(1);
     const size_t content = at_ + tag.length;
     at_ = content;
-    if (tag.closing || tag.self_closing) return;
+    const bool alone = tag.closing || tag.self_closing;
+    if (alone && tag.name != "nowiki" && !contains(kMarkers, tag.name))
+      mark_gap(out_, page_.substr(at_));
+    if (alone) return;
     const size_t end = find_closing(tag.name, content);
     if (end == std::string_view::npos) {  // only the tag is removed, except for content that is
                                           // never prose
       if (contains(kMediaElements, tag.name)) at_ = media_end(content);
+      if (tag.name != "nowiki") mark_gap(out_, page_.substr(at_));
       return;
     }
     at_ = end + parse_tag(page_, end).length;
@@ -258,7 +264,7 @@ class BlockStripper {
     if (tag.name == "nowiki") {
       out_ += shield(inner);
     } else if (contains(kDroppedElements, tag.name)) {
-      part_digits(at_);
+      mark_gap(out_, page_.substr(at_));
     } else if (contains(kFormulaElements, tag.name)) {
       formula(inner);
     }
@@ -270,7 +276,8 @@ class BlockStripper {
     const int number = formulas_.try_emplace(std::string(source), ++formula_count_).first->second;
     if (options_.math == Math::placeholder)
       out_ += "formula" + shield("_") + std::to_string(number);
-    if (options_.math != Math::source) part_digits(at_);  // a digit behind it is no part of it
+    if (options_.math != Math::source)
+      mark_gap(out_, page_.substr(at_));  // a digit behind it is no part of it
   }
 
   // An opening that never closes removes the rest of its paragraph, innermost first. The text that

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 
+#include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -109,6 +110,8 @@ std::string_view strip_emphasis(std::string_view line, std::string& out) {
   return out += line.substr(from);
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 #if defined(__SSE2__)
@@ -135,7 +138,7 @@ bool stays(const char* at, char last) {
 bool begins_something(std::string_view rest) {
   if (rest.empty()) return false;
   const char c = rest.front();
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
          rest.substr(0, 2) == " .";
 }
 
@@ -171,6 +174,8 @@ std::string_view tidy(std::string_view line, std::string& out) {
       while (last(1) == ' ' || last(1) == ',' || last(1) == ';') --end;
       if (last(1) == '(') {
         --end;
+        const bool parts = is_digit(last(1)) && i + 1 < line.size() && is_digit(line[i + 1]);
+        if (parts) *end++ = ' ';
         continue;
       }
     } else if (last(1) == ' ' && last(2) != '.' && last(2) != '\0' &&
@@ -189,7 +194,7 @@ bool is_debris(std::string_view line) {
   if (line.front() == '|' || line.front() == '!' || line.substr(0, 2) == "{|") return true;
   if (line.front() == '(' && line.back() == ')' && line.find(')') == line.size() - 1) return true;
   return std::all_of(line.begin(), line.end(), [](char c) {
-    return static_cast<signed char>(c) > 0 && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') &&
+    return static_cast<signed char>(c) > 0 && !is_digit(c) && !(c >= 'a' && c <= 'z') &&
            !(c >= 'A' && c <= 'Z');
   });
 }
@@ -344,12 +349,12 @@ std::string fold_case(std::string_view text) {
 
 std::string upper_case(std::string_view text) {
   std::string out;
-  return to_utf16(text).toUpper(icu::Locale::getRoot()).toUTF8String(out);
+  return to_utf16(without_gaps(text)).toUpper(icu::Locale::getRoot()).toUTF8String(out);
 }
 
 std::string lower_case(std::string_view text) {
   std::string out;
-  return to_utf16(text).toLower(icu::Locale::getRoot()).toUTF8String(out);
+  return to_utf16(without_gaps(text)).toLower(icu::Locale::getRoot()).toUTF8String(out);
 }
 
 std::string upper_first(std::string_view text) {

@@ -10,6 +10,8 @@
 #include <bit>
 #include <charconv>
 #include <memory>
+#include <optional>
+#include <system_error>
 
 #include "tools/wiki/dump.h"
 
@@ -29,11 +31,12 @@ int64_t byte_index(XML_Parser parser) {
 #endif
 }
 
-int64_t to_integer(std::string_view text) {
+std::optional<int64_t> to_integer(std::string_view text) {
   int64_t value = 0;
   text = trim(text);
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  return at == end && error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 struct ParserDeleter {
@@ -111,6 +114,7 @@ struct PageCollector final : Collector {
   Page page;
   bool has_title = false;
   bool has_text = false;
+  std::string no_number;  // what has to be one
 
   void opened(std::string_view name, const char** attributes) override {
     if (name != "redirect" || !inside("page")) return;
@@ -122,12 +126,18 @@ struct PageCollector final : Collector {
   void closed(std::string_view name) override {
     if (inside("page")) {
       if (name == "title") page.title = text, has_title = true;
-      if (name == "ns") page.name_space = to_integer(text);
-      if (name == "id") page.id = to_integer(text);
+      if (name == "ns") page.name_space = number("ns");
+      if (name == "id") page.id = number("id");
     } else if (inside("revision")) {
-      if (name == "id") page.revision_id = to_integer(text);
+      if (name == "id") page.revision_id = number("revision's id");
       if (name == "text") page.text = std::move(text), has_text = true;
     }
+  }
+  int64_t number(std::string_view what) {
+    constexpr size_t kShown = 40;
+    const std::optional<int64_t> value = to_integer(text);
+    if (!value) no_number = std::string(what) + " is \"" + text.substr(0, kShown) + "\"";
+    return value.value_or(0);
   }
 };
 
@@ -147,7 +157,7 @@ struct SiteCollector final : Collector {
     if (name == "sitename") site.name = text;
     if (name != "namespace" || text.empty()) return;
     if (key == "10") site.template_namespace = text;
-    site.namespaces.push_back({fold_case(text), to_integer(key)});
+    site.namespaces.push_back({fold_case(text), to_integer(key).value_or(0)});
     if (key == "-2" || key == "6" || key == "14") site.media_names.push_back(fold_case(text));
   }
 };
@@ -364,6 +374,9 @@ Page checked(PageCollector collector, const PageXml& page) {
   }
   if (!collector.has_text)
     throw DumpError("byte " + std::to_string(page.offset) + ": page without a text");
+  if (!collector.no_number.empty())
+    throw DumpError("byte " + std::to_string(page.offset) + ": page whose " + collector.no_number +
+                    ", expected a whole number of 64 bits");
   Page& read = collector.page;
   if (!read.redirect) {
     const std::optional<std::string> target = redirect_target(read.text);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "tools/wiki/entities.h"
+#include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -15,6 +16,14 @@ constexpr size_t kDeepestLink = 64;
 constexpr size_t kLongestTarget = 1024;  // MediaWiki's limit: 255 bytes and a section
 constexpr std::array<std::string_view, 9> kSchemes = {
     "http://", "https://", "ftp://", "//", "mailto:", "news:", "irc://", "gopher://", "sftp://"};
+
+// Tags around a part of a line, or of a word: digits on both sides of one are one number. Any other
+// tag is a border (of a block, a cell), or MediaWiki shows it as text.
+constexpr std::array<std::string_view, 36> kInsideWords = {
+    "abbr",      "b",      "bdi",         "bdo",  "big", "cite", "code", "data",  "dfn",
+    "em",        "font",   "i",           "ins",  "kbd", "link", "mark", "meta",  "nobr",
+    "noinclude", "nowiki", "onlyinclude", "q",    "rb",  "ruby", "samp", "small", "span",
+    "strong",    "sub",    "sup",         "time", "tt",  "tvar", "u",    "var",   "wbr"};
 
 bool begins_with_scheme(std::string_view text) {
   return std::any_of(kSchemes.begin(), kSchemes.end(), [&](std::string_view scheme) {
@@ -58,6 +67,7 @@ class InlineStripper {
     out_.reserve(text.size());
   }
 
+  /// The text, in which gaps are still open.
   std::string run() {
     while (at_ < text_.size()) {
       const size_t next = find_in<kMarks>(text_, at_);
@@ -152,6 +162,8 @@ class InlineStripper {
     } else if (options_.links) {
       out_.insert(opening.begin, shield("<a href=\"" + opening.address + "\">"));
       out_ += shield("</a>");
+    } else if (out_.size() == opening.begin) {
+      mark_gap();  // MediaWiki shows [1]
     }
   }
 
@@ -200,8 +212,9 @@ class InlineStripper {
     if (colon != std::string::npos && !escaped) {
       const std::string prefix = fold_case(trim(std::string_view(target).substr(0, colon)));
       const bool article = colon + 1 < target.size() && target[colon + 1] == ' ';
-      if (site_.is_media(prefix)) return part_digits();
-      if (!piped && !article && is_language_prefix(prefix) && !site_.is_namespace(prefix)) return;
+      if (site_.is_media(prefix)) return mark_gap();
+      if (!piped && !article && is_language_prefix(prefix) && !site_.is_namespace(prefix))
+        return mark_gap();
     }
     // The pipe trick ([[Help:Contents|]], [[Paris (Texas)|]]) shows the title without prefix and
     // brackets.
@@ -213,7 +226,8 @@ class InlineStripper {
     // A target longer than a title can be is not a title; links in it would double the text with
     // each level.
     if (options_.links && target.size() <= kLongestTarget) {
-      out_ += shield("<a href=\"" + percent_encoded(target) + "\">") + label + shield("</a>");
+      out_ += shield("<a href=\"" + percent_encoded(without_gaps(target)) + "\">") + label +
+              shield("</a>");
     } else {
       out_ += label;
     }
@@ -224,7 +238,8 @@ class InlineStripper {
     if (tag.length == 0) return literal(1);
     at_ += tag.length;
     if (tag.name == "br" || tag.name == "hr" || tag.name == "p") out_.push_back(' ');
-    if (tag.name == "del" || tag.name == "s" || tag.name == "strike") part_digits();
+    if (std::find(kInsideWords.begin(), kInsideWords.end(), tag.name) == kInsideWords.end())
+      mark_gap();
     if (tag.name == "sup" || tag.name == "sub") script(tag);
     if (tag.name == "span" && !tag.closing) fraction(text_.substr(at_ - tag.length, tag.length));
     if (tag.name == "li" && !tag.closing) out_ += options_.lists ? "\n* " : "\n*";
@@ -232,11 +247,11 @@ class InlineStripper {
     if (std::find(kBlocks.begin(), kBlocks.end(), tag.name) != kBlocks.end()) out_.push_back('\n');
   }
 
-  // Digits on both sides of text that is not shown are two numbers.
-  void part_digits() {
-    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-    if (!out_.empty() && digit(out_.back()) && at_ < text_.size() && digit(text_[at_]))
-      out_.push_back(' ');
+  // Something between out_ and the rest of the text is not shown. What is around a variant is not
+  // seen from inside.
+  void mark_gap() {
+    const bool at_edge = out_.empty() || at_ == text_.size();
+    at_edge&& depth_ > 0 ? out_.push_back(kGap) : wiki::mark_gap(out_, text_.substr(at_));
   }
 
   void script(const Tag& tag) {
@@ -272,12 +287,15 @@ class InlineStripper {
     const std::string rest = out_.substr(end);
     const std::string_view out = std::string_view(out_).substr(0, end);
     const size_t seen = std::min(script.begin, kSeen);
-    const std::string_view before = out.substr(script.begin - seen, seen);
-    const std::string_view after = rest.empty() ? text_.substr(at_, kSeen) : std::string_view(rest);
-    const std::string shown = script.above
-                                  ? shown_superscript(before, out.substr(script.begin), after)
-                                  : shown_subscript(before, out.substr(script.begin), after);
-    const std::string mark = unpaired_mark(out.substr(script.begin));
+    std::string_view before = out.substr(script.begin - seen, seen);
+    std::string_view after = rest.empty() ? text_.substr(at_, kSeen) : std::string_view(rest);
+    std::string content(out.substr(script.begin));
+    if (before.ends_with(kGap)) before.remove_suffix(1);
+    if (after.starts_with(kGap)) after.remove_prefix(1);
+    close_gaps(content);
+    const std::string shown = script.above ? shown_superscript(before, content, after)
+                                           : shown_subscript(before, content, after);
+    const std::string mark = unpaired_mark(content);
     out_.resize(script.begin);
     out_.append(shown).append(mark).append(rest);
   }
@@ -293,8 +311,9 @@ class InlineStripper {
 
   // {{frac|1|2}}, expanded, is a span of class "frac": 5 1/2.
   void fraction(std::string_view span) {
-    if (out_.empty() || out_.back() < '0' || out_.back() > '9') return;
-    if (span.find("class=\"frac") != std::string_view::npos) out_.push_back(' ');
+    if (span.find("class=\"frac") == std::string_view::npos) return;
+    take_gap(out_);
+    if (!out_.empty() && out_.back() >= '0' && out_.back() <= '9') out_.push_back(' ');
   }
 
   void reference() {
@@ -360,7 +379,7 @@ class InlineStripper {
       inner.remove_prefix(bar + 1);
     }
     at_ = end + 2;
-    if (hidden) return;
+    if (hidden) return mark_gap();
     InlineStripper shown(first_variant(inner), site_, options_);
     shown.depth_ = depth_ + 1;
     out_ += trim(shown.run());
@@ -440,8 +459,11 @@ static std::string without_signatures(std::string_view text) {
 }
 
 std::string strip_inline(std::string_view text, const Site& site, const CleanOptions& options) {
-  if (text.find("~~~") == text.npos) return InlineStripper(text, site, options).run();
-  return InlineStripper(without_signatures(text), site, options).run();
+  std::string shown = text.find("~~~") == text.npos
+                          ? InlineStripper(text, site, options).run()
+                          : InlineStripper(without_signatures(text), site, options).run();
+  close_gaps(shown);
+  return shown;
 }
 
 bool Site::is_media(std::string_view prefix) const {

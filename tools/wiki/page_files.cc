@@ -5,12 +5,53 @@
 
 #include <bzlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 
 namespace wiki {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPacked = ".bz2";
+
+/// Names in `folder` that page_file_name gives, packed or not, in order.
+std::vector<std::string> page_files_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code none;  // a folder that cannot be listed is an error where a file is written
+  for (const auto& letters : fs::directory_iterator(folder, none)) {
+    for (const auto& file : fs::directory_iterator(letters.path(), none)) {
+      std::string name = (letters.path().filename() / file.path().filename()).string();
+      if (page_file_number(name) && !file.is_directory(none)) names.push_back(std::move(name));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+[[noreturn]] void refuse(const fs::path& file) {
+  throw std::system_error(EEXIST, std::generic_category(),
+                          file.string() + ": not replaced without --force");
+}
+
+}  // namespace
+
+std::optional<int64_t> page_file_number(std::string_view name) {
+  constexpr size_t kMostLetters = 10;
+  if (name.ends_with(kPacked)) name.remove_suffix(kPacked.size());
+  const size_t letters = std::min(name.find('/'), name.size());
+  const std::string_view digits = name.substr(name.size() - std::min<size_t>(name.size(), 2));
+  if (letters > kMostLetters || digits.find_first_not_of("0123456789") != digits.npos)
+    return std::nullopt;
+  int64_t folder = 0;
+  for (const char c : name.substr(0, letters)) folder = folder * 26 + (c - 'A');
+  if (folder < 0 || digits.size() < 2) return std::nullopt;
+  const int64_t file = folder * 100 + (digits[0] - '0') * 10 + (digits[1] - '0');
+  return page_file_name(file) == name ? std::optional(file) : std::nullopt;
+}
 
 std::string page_file_name(int64_t file) {
   constexpr int64_t kFilesPerFolder = 100;
@@ -75,25 +116,46 @@ void PageFiles::open(int64_t file) {
   if (file == 0) begin_folder();
   if (output_) output_->commit();
   output_.reset();
-  const std::filesystem::path path = std::filesystem::path(options_.folder) /
-                                     (page_file_name(file) + (options_.compress ? ".bz2" : ""));
-  std::filesystem::create_directories(path.parent_path());
+  const fs::path path =
+      fs::path(options_.folder) / page_file_name(file).append(options_.compress ? kPacked : "");
+  fs::create_directories(path.parent_path());
   output_ = std::make_unique<indexed::OutputFile>(path.string(), options_.existing);
 }
 
-/// Marks the folder before its first file, unless that file is from a finished run and is kept.
+void PageFiles::refuse_earlier() const {
+  if (!in_folder() || options_.existing != indexed::Existing::refuse) return;
+  if (fs::exists(fs::path(options_.folder) / kUnfinished)) return;
+  const std::vector<std::string> earlier = page_files_in(options_.folder);
+  if (!earlier.empty()) refuse(fs::path(options_.folder) / earlier.front());
+}
+
+/// Marks the folder before its first file.
 void PageFiles::begin_folder() {
-  namespace fs = std::filesystem;
   const fs::path mark = fs::path(options_.folder) / kUnfinished;
   if (fs::exists(mark)) {
     if (options_.existing == indexed::Existing::refuse) options_.existing = indexed::Existing::same;
     return;
   }
-  const fs::path first = fs::path(options_.folder) / page_file_name(0);
-  const bool there = fs::exists(first) || fs::exists(first.string() + ".bz2");
-  if (there && options_.existing == indexed::Existing::refuse) return;  // which will refuse it
+  refuse_earlier();  // another run may have written meanwhile
   fs::create_directories(options_.folder);
   indexed::OutputFile(mark.string(), indexed::Existing::replace).commit();
+}
+
+/// Whether this run wrote the file.
+bool PageFiles::is_own(std::string_view name) const {
+  return *page_file_number(name) <= open_file_ && name.ends_with(kPacked) == options_.compress;
+}
+
+/// Readers of the folder would take an earlier run's files, too.
+void PageFiles::remove_surplus() const {
+  const fs::path folder(options_.folder);
+  for (const std::string& name : page_files_in(folder)) {
+    if (is_own(name)) continue;
+    if (options_.existing != indexed::Existing::replace) refuse(folder / name);
+    fs::remove(folder / name);
+    std::error_code others;  // the folder stays while other files are in it
+    fs::remove((folder / name).parent_path(), others);
+  }
 }
 
 void PageFiles::write(const std::vector<Portion>& portions) {
@@ -122,10 +184,10 @@ void PageFiles::finish() {
   }
   if (output_) output_->commit();
   output_.reset();
-  if (options_.single_file.empty() && options_.folder != "-") {
-    std::error_code error;  // a folder without pages has no mark
-    std::filesystem::remove(std::filesystem::path(options_.folder) / kUnfinished, error);
-  }
+  if (!in_folder()) return;
+  remove_surplus();
+  std::error_code error;  // a folder without pages has no mark
+  fs::remove(fs::path(options_.folder) / kUnfinished, error);
 }
 
 }  // namespace wiki

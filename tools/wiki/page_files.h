@@ -40,14 +40,22 @@ std::string page_file_name(int64_t file);
 /// bzip2 of `bytes` as one complete stream; concatenated streams are a valid file. Any thread.
 std::string bzip2_packed(std::string_view bytes);
 
+/// Number of the file of that name, packed or not; nullopt if `name` is none of page_file_name's.
+std::optional<int64_t> page_file_number(std::string_view name);
+
 /// Writes portions. One thread. A file gets its name when the next begins, or at finish(). Until
 /// then the folder contains kUnfinished, so that after a run that ended early, for whatever reason,
-/// the same one succeeds: files that it completed are compared, not refused.
+/// the same one succeeds: files that it completed are compared, not refused. In the end the folder
+/// has no files but this run's, so that its readers get every page once.
 class PageFiles {
  public:
   static constexpr std::string_view kUnfinished = ".unfinished";
 
   explicit PageFiles(PageFilesOptions options) : options_(std::move(options)) {}
+
+  /// Call before anything is read. Errors: std::system_error (EEXIST) for files of an earlier run
+  /// that is not replaced.
+  void refuse_earlier() const;
 
   /// Decides which file each line goes to. Call in the order of the pages. Lines to be compressed
   /// are held until they fill a block, so that the files depend only on the lines.
@@ -57,6 +65,8 @@ class PageFiles {
   void write(const std::vector<Portion>& portions);
 
   /// Writes what plan() holds and commits the last file. Without it the unfinished file is removed.
+  /// Removes surplus files of an earlier run that is replaced.
+  /// Errors: those of write(); std::system_error (EEXIST) if they may not be replaced.
   void finish();
 
   int64_t files() const { return open_file_ + 1; }
@@ -66,6 +76,9 @@ class PageFiles {
   void open(int64_t file);
   void end_portion(std::vector<Portion>& portions);
   void begin_folder();
+  bool in_folder() const { return options_.single_file.empty() && options_.folder != "-"; }
+  bool is_own(std::string_view name) const;
+  void remove_surplus() const;
 
   PageFilesOptions options_;
   int64_t planned_file_ = 0;

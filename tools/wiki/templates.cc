@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tools/wiki/common_templates.h"
+#include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -122,6 +123,7 @@ class Expander {
       const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
                                                   : call(inner, arguments, depth + 1);
       if ((shown.empty() && removed_ > before) || shown == kNoValue) {
+        take_gap(out);
         drop_cut_number(inner, source.substr(found.end), out);
         missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
         part_digits(out, source.substr(found.end));
@@ -140,7 +142,7 @@ class Expander {
   static void part_digits(std::string& before, std::string_view after) {
     const bool touches = !before.empty() && is_digits(before.substr(before.size() - 1)) &&
                          is_digits(after.substr(0, 1));
-    if (touches) before.push_back(' ');
+    touches ? before.push_back(' ') : mark_gap(before, after);
   }
 
   std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {

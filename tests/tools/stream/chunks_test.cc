@@ -87,6 +87,7 @@ TEST(ChunkReader, LeavesTheSameBytesToLoad) {
         text += std::string(random() % longest, 'x') + (framing == Framing::nul ? '\0' : '\n');
       }
       if (random() % 2 == 0) text += "no end";
+      if (random() % 4 == 0) text.clear();
       files.push_back(std::make_unique<TestFile>(pack(static_cast<Kind>(random() % 8 / 4), text)));
       paths.push_back(files.back()->path);
     }
@@ -167,6 +168,7 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
       const size_t records = random() % 12;
       for (size_t i = 0; i < records; ++i) text += std::string(random() % 40, 'x') + mark;
       if (random() % 2 == 0) text += "no end";
+      if (random() % 4 == 0) text.clear();
       files.push_back(std::make_unique<TestFile>(text));
       paths.push_back(files.back()->path);
     }
@@ -174,6 +176,7 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
                             .chunk_bytes = 1 + static_cast<int64_t>(random() % 60)};
     if (random() % 4 == 0) options.max_record_bytes = 20;  // pieces over the cap
     options.defer = random() % 2 == 0;
+    std::vector<int64_t> begun(num_files);
     const auto joined = [&](Range range) {
       options.range = range;
       std::vector<std::string> texts(num_files);
@@ -187,12 +190,14 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
         EXPECT_EQ(chunk.offset, chunk.first ? chunk.begin : next[source]);
         next[source] = chunk.offset + static_cast<int64_t>(chunk.text().size());
         texts[source] += chunk.text();
+        begun[source] += chunk.offset == 0;
       }
       return texts;
     };
     const std::vector<std::string> whole = joined({});
     for (const int64_t parts : {1, 2, 3, 7, 100}) {
       std::vector<std::string> all(num_files);
+      begun.assign(num_files, 0);
       for (int64_t part = 1; part <= parts; ++part) {
         const std::vector<std::string> texts = joined({part, parts});
         for (size_t f = 0; f < num_files; ++f) {
@@ -204,6 +209,10 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
         }
       }
       EXPECT_EQ(all, whole) << parts << " parts, round " << round;
+      // Every file is one record, an empty one, too.
+      if (framing == Framing::file) {
+        EXPECT_EQ(begun, std::vector<int64_t>(num_files, 1)) << parts;
+      }
     }
   }
 }

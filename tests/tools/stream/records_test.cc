@@ -342,7 +342,9 @@ TEST(Plain, LinesNulAndWholeFiles) {
   EXPECT_THAT(read_text(Format::nul, {}, std::string_view("a\nb\0\0c", 6)),
               ElementsAre("a\nb|/", "|/", "c|/"));
   EXPECT_THAT(read_text(Format::file, {}, "a\nb\r\n"), ElementsAre("a\nb\r\n|/"));
-  EXPECT_THAT(read_text(Format::file, {}, ""), IsEmpty());
+  EXPECT_THAT(read_text(Format::file, {}, ""), ElementsAre("|/"));
+  for (const int64_t chunk_bytes : {1, 4, 5, 6})
+    EXPECT_THAT(read_text(Format::file, {}, "a\nb\r\n", chunk_bytes), ElementsAre("a\nb\r\n|/"));
   EXPECT_THAT(read_text(Format::lines, {}, "a\nb\xed\xa0\x80\n"),
               ElementsAre("a|/", "!2:4 byte \"\\xed\" is not UTF-8"));
 }

@@ -6,6 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <random>
+#include <string>
+#include <string_view>
+
 namespace tokenize {
 namespace {
 
@@ -133,6 +138,28 @@ TEST(Sentences, IcuRules) {
               ElementsAre("吾輩は猫である。", "名前はまだ無い。"));
   EXPECT_THAT(sentences(" \n\u3000", false), IsEmpty());
   EXPECT_THAT(sentences("", false), IsEmpty());
+}
+
+TEST(Sentences, WithTheirSpaceAreTheText) {
+  EXPECT_THAT(sentences("One thing.\n\nTwo things.\n\n\n\nThree.", true),
+              ElementsAre("One thing.\n\n", "Two things.\n\n\n\n", "Three."));
+  EXPECT_THAT(sentences("\n\n \nOne.\n \n", true), ElementsAre("\n\n \nOne.\n \n"));
+  EXPECT_THAT(sentences(" \n\u3000", true), IsEmpty());
+  constexpr std::array<std::string_view, 12> kParts = {
+      "a", "Bc", ". ", "?", "\n", "\n\n", "\r\n", " ", "\t", "\u2029", "\u3000", "。"};
+  std::mt19937 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = "x";
+    for (size_t i = random() % 20; i > 0; --i) text += kParts[random() % kParts.size()];
+    if (random() % 2 == 0) text = "\n \n" + text;
+    std::string joined;
+    for (const std::string& one : sentences(text, true)) {
+      joined += one;
+      EXPECT_NE(one.find_first_not_of(" \t\r\n"), std::string::npos);
+    }
+    EXPECT_EQ(joined, text);
+    EXPECT_EQ(sentences(text, true).size(), sentences(text, false).size());
+  }
 }
 
 TEST(PaddedVocab, MegatronsLine) {

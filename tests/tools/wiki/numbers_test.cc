@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <random>
 #include <string>
+#include <string_view>
 
 #include "tools/wiki/template_store.h"
 #include "tools/wiki/templates.h"
@@ -192,6 +195,98 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
        "x"},
       {"1990<ref>a</ref>5 1990<!-- no -->5", "1990 5 19905"},
   });
+}
+
+TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpaceBehindMarkup) {
+  expect_all({
+      {"1999<ref name=\"a\"/>2000 12<references group=a />34 5<ref>7 5</ref>7",
+       "1999 2000 12 34 5 7"},
+      {"[[1914]]<ref>a</ref>[[1918]] [[5]]<ref>a</ref>7 5<ref>a</ref>[[A b|7]]",
+       "1914 1918 5 7 5 7"},
+      {"[[A|5]]{{x}}[[B|7]] [[5]]{{x}}6 [[A|5{{x}}]]7 5[[A|{{x}}7]] [[A|{{x}}]]",
+       "5 7 5 6 5 7 5 7 A"},
+      {"5<ref>a</ref>'''7''' '''5'''<ref>a</ref>7 ''5''{{x}}''7''", "5 7 5 7 \"5\" \"7\""},
+      {"5<b>{{x}}7</b> 3<small>{{x}}</small>5 <b>5{{x}}</b><i>7</i> 5<b>7</b>", "5 7 3 5 5 7 57"},
+      {"{{nowrap|5}}{{x}}{{nowrap|7}} {{nowrap|5<ref>a</ref>}}7 {{nowrap|5<ref>a</ref>}}b",
+       "5 7 5 7 5b"},
+      {"5<ref>a</ref>&#55; &#53;<ref>a</ref>7 5<ref>a</ref>{{x}}<ref>b</ref>7 5{{x}}{{y}}[[7]]",
+       "5 7 5 7 5 7 5 7"},
+      {"٥<ref>a</ref>٧ ५{{x}}७ [[५]]{{x}}[[७]] 年<ref>a</ref>年{{x}}[[年]]", "٥ ٧ ५ ७ ५ ७ 年年年"},
+      {"5<n>7 10<abc>20 is 5<x and y>3 here <td>5</td><td>7</td>", "5 7 10 20 is 5 3 here 5 7"},
+      {"5[http://a.b]7 [http://a.b 5]7 5-{H|zh:a}-7 5-{-{H|a}-7}- 5({{x}})7 5{{x}}&nbsp;7",
+       "5 7 57 5 7 5 7 5 7 5\u00a07"},
+      {"10<ref>a</ref><sup>6</sup> m<sup>2{{x}}'''7'''</sup> <math>x</math>'''7'''",
+       "10^6 m^(2 7) formula_1 7"},
+      {"5<section begin=a />7 5{{wbr}}7 5<nowiki/>7 5'{{x}}7", "57 57 57 5'7"},
+      {"{{uc:[[5]]<ref>a</ref>[[6]]a}}", "56A"},
+  });
+}
+
+TEST(Numbers, NoTwoBecomeOne) {
+  constexpr std::array<std::array<std::string_view, 2>, 13> kAround = {
+      {{"", ""},
+       {"[[", "]]"},
+       {"[[A|", "]]"},
+       {"[[A b|'''", "''']]"},
+       {"'''", "'''"},
+       {"<b>", "</b>"},
+       {"<small>[[", "]]</small>"},
+       {"{{nowrap|", "}}"},
+       {"{{small|{{lang|fr|", "}}}}"},
+       {"<span class=\"a\">", "</span>"},
+       {"[http://a.b ", "]"},
+       {"<nowiki>", "</nowiki>"},
+       {"[[A|{{nowrap|<i>", "</i>}}]]"}}};
+  constexpr std::array<std::string_view, 4> kDigits = {"5", "&#55;", "٥", "५"};
+  constexpr std::array<std::string_view, 4> kShown = {"5", "7", "٥", "५"};
+  constexpr std::array<std::string_view, 12> kDropped = {"{{x}}",
+                                                         "{{x|y{{z}}}}",
+                                                         "<ref>a</ref>",
+                                                         "<ref name=a />",
+                                                         "[[File:x.png|a [[b]]]]",
+                                                         "<x>",
+                                                         "<references/>",
+                                                         "{{{1}}}",
+                                                         "</ref>",
+                                                         "[http://a.b]",
+                                                         "<gallery>a</gallery>",
+                                                         "-{H|a}-"};
+  Site site;
+  site.media_names = {"file"};
+  std::mt19937 random(7);
+  for (int round = 0; round < 20000; ++round) {
+    std::string page;
+    for (int i = 0; i < 4; ++i) {
+      const size_t digit = random() % 4;
+      const auto& around = kAround[random() % kAround.size()];
+      const std::string_view number = around[0] == "<nowiki>" ? kShown[digit] : kDigits[digit];
+      const std::string_view dropped = kDropped[random() % kDropped.size()];
+      const bool inside =
+          i > 0 && random() % 3 == 0 && around[0] != "<nowiki>" && !around[0].ends_with(' ');
+      if (i > 0 && !inside) page += dropped;
+      if (i > 0 && random() % 4 == 0) page += kDropped[random() % kDropped.size()];
+      page.append(around[0]).append(inside ? dropped : "").append(number).append(around[1]);
+    }
+    const std::string text = clean(page, site, {});
+    for (const std::string_view one : kShown) {
+      for (const std::string_view other : kShown)
+        ASSERT_EQ(text.find(std::string(one).append(other)), std::string::npos) << page;
+    }
+  }
+}
+
+TEST(Numbers, NoGapStays) {
+  // Words that end and begin in what may be beside a gap, in random order.
+  constexpr std::array<std::string_view, 18> kWords = {
+      "5",      "[[", "]]",    "''",        "'''", "{{x}}", "<ref>a</ref>", "<b>", "</b>", "<sup>",
+      "</sup>", "|",  "&#55;", "{{nowrap|", "}}",  "٥",     "<n>",          "\n"};
+  std::mt19937 random(7);
+  for (int round = 0; round < 20000; ++round) {
+    std::string page;
+    for (size_t i = 0; i < 12; ++i) page += kWords[random() % kWords.size()];
+    const std::string text = clean(page, {}, {});
+    ASSERT_EQ(text.find('\xFF'), std::string::npos) << page;
+  }
 }
 
 TEST(Numbers, AFormulaEndsBeforeADigit) {
