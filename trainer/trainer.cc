@@ -457,6 +457,7 @@ rendezvous::HostFlags host_flags(const TrainConfig& config) {
 
 // For --show-config. DeepSpeed's file stays named: gradient_accumulation_steps has no flag.
 void show_files(TrainConfig& config, cli::Invocation& call) {
+  forget_default_metrics_file(config, call.parsed);
   take_neox(config, call.parsed.given, call.console);
   take_deepspeed(config, call.parsed.given, call.console);
 }
@@ -468,6 +469,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   configurations.insert(configurations.end(), config.neox_config.begin(), config.neox_config.end());
   take_neox(config, call.parsed.given, speaks() ? call.console : silent_console);
   forget_chosen(config, call.parsed.on_line);
+  forget_default_metrics_file(config, call.parsed);
   const int ranks = ranks_here(config);
   rendezvous::Launch place = rendezvous::detect_launch(
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },

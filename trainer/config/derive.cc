@@ -406,8 +406,9 @@ void Derivation::checkpoints() {
   if (config.keep_last && config.save.empty()) throw UsageError("--keep-last needs --save");
   if (config.finetune && config.load.empty() && config.pretrained_checkpoint.empty())
     throw UsageError("--finetune needs --load or --pretrained-checkpoint");
-  if (config.metrics_file.empty() && !config.save.empty())
-    config.metrics_file = config.save + "/metrics.jsonl";
+  derived().metrics_file = config.metrics_file.empty() && !config.save.empty()
+                               ? config.save + "/metrics.jsonl"
+                               : config.metrics_file;
 }
 
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,

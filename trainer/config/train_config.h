@@ -186,6 +186,7 @@ struct TrainConfig {
                                        ///< (block).
     bool recompute_block = false;      ///< --recompute-method block.
     std::string split;
+    std::string metrics_file;  ///< --metrics-file, or metrics.jsonl in --save; empty: none.
     int64_t rampup_start = 0, rampup_increment = 0, rampup_samples = 0;  ///< zeros: no ramp-up.
   } derived;
 };

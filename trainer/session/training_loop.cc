@@ -132,10 +132,11 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
   const bool has_file = !config.skip_train && parts_.job.speaks();
-  if (has_file && lies_in(config.metrics_file, config.save)) own_metrics_file(config.metrics_file);
+  const std::string file = has_file ? config.derived.metrics_file : "";
+  if (lies_in(file, config.save)) own_metrics_file(file);
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
-          .metrics_file = has_file ? config.metrics_file : "",
+          .metrics_file = file,
           .descriptor = has_file ? metrics_descriptor(config) : -1,
           .tensorboard_dir = parts_.job.speaks() ? config.tensorboard_dir : "",
           .loss_scale = config.log_loss_scale_to_tensorboard,
@@ -145,6 +146,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .first_iteration = first_iteration_,
           .last_interval = first_iteration_ - state_.interval_steps,
           .from_elsewhere = elsewhere,
+          .is_of_others = has_file && has_metrics_of_others(config, parts_.job.launch().restarts),
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
   metrics_->configuration(effective_config(config), first_iteration_, wall_clock());
