@@ -306,6 +306,11 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
       note_what_is_replaced(config, start, call.console);
       note_what_stays(config, prepared.from_save, job.launch().run, call.console);
     }
+    if (start.checkpoint && !start.weights_only) {
+      const RunState& state = start.checkpoint->meta().state;
+      config.derived.train_iters =
+          steps_of_run(config, state.iteration, state.consumed_train_samples);
+    }
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }

@@ -98,15 +98,7 @@ void Derivation::length() {
     throw UsageError("--train-iters and --train-samples exclude each other");
   }
   const BatchSchedule schedule(config);
-  int64_t steps = cli::kMaxInteger;
-  if (config.train_iters) steps = *config.train_iters;
-  if (config.train_samples) steps = schedule.steps_for(*config.train_samples);
-  if (config.train_tokens) {
-    const int64_t samples = *config.train_tokens / config.seq_length +
-                            (*config.train_tokens % config.seq_length > 0 ? 1 : 0);
-    const int64_t whole = schedule.steps_for(samples);
-    steps = std::min(steps, whole + (schedule.samples_after(whole) < samples ? 1 : 0));
-  }
+  const int64_t steps = steps_of_run(config);
   d.train_iters = steps;
   // No ramp reaches more than this.
   if (!config.train_samples)

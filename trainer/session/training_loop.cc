@@ -232,8 +232,9 @@ void TrainingLoop::check_samples() const {
     throw indexed::FormatError(
         concat("--split ", parts_.config.derived.split, " leaves no samples for training"));
   }
+  const int64_t ahead = parts_.config.derived.train_iters - state_.iteration;
   if (!parts_.config.skip_train)
-    check(train_.get(), batches_.samples_after(parts_.config.derived.train_iters), "training");
+    check(train_.get(), batches_.samples_after(ahead, state_.consumed_train_samples), "training");
   for (const std::string& split : splits_asked(parts_.config)) {
     const BatchLoader* loader = split == "valid" ? valid_.get() : test_.get();
     if (split == "train" || loader || parts_.config.eval_iters == 0) continue;

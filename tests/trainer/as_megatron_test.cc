@@ -1,0 +1,83 @@
+// What the program takes over from Megatron's rules for resuming and for positions, and where a
+// whole run is what counts: samples of the run, evaluations alone.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "tests/trainer/run_program.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+class AsMegatronTest : public ProgramTest {
+ protected:
+  /// The run of all tests without its --train-iters.
+  Ended by_samples(const Words& more) const {
+    Words words = base();
+    const auto at = std::ranges::find(words, "--train-iters");
+    words.erase(at, at + 2);
+    words.insert(words.end(), {"--data-path", "d", "--lr-warmup-iters", "0"});
+    words.insert(words.end(), more.begin(), more.end());
+    return wait(start(words, {}, TRAINER_PROGRAM, false));
+  }
+
+  /// A field of the interval of an iteration in a file of metrics.
+  double field(const std::string& file, int iteration, const char* name) const {
+    std::istringstream in(read(file));
+    for (std::string line; std::getline(in, line);) {
+      const nlohmann::json record = nlohmann::json::parse(line);
+      if (record.at("iteration") == iteration && record.contains("grad_norm"))
+        return record.at(name);
+    }
+    ADD_FAILURE() << file << " has no iteration " << iteration;
+    return -1;
+  }
+};
+
+// Megatron would count all steps as if they had the new size.
+TEST_F(AsMegatronTest, SamplesAreThoseOfTheWholeRun) {
+  const Words samples = {"--train-samples", "48", "--lr-warmup-samples", "8",
+                         "--log-interval",  "1"};
+  const auto with = [&](const std::string& save, const Words& more) {
+    Words words = samples;
+    words.insert(words.end(), {"--save", save, "--load", save});
+    words.insert(words.end(), more.begin(), more.end());
+    return by_samples(words);
+  };
+  ASSERT_EQ(by_samples({"--train-samples", "48", "--lr-warmup-samples", "8", "--log-interval", "1",
+                        "--save", "whole"})
+                .status,
+            0);
+  for (const auto& [size, last, consumed] :
+       {std::tuple{"8", 8, 44}, {"4", 12, 48}, {"2", 19, 48}}) {
+    const std::string save = std::string("s") + size, file = save + "/metrics.jsonl";
+    ASSERT_EQ(with(save, {"--exit-interval", "5"}).status, 75);
+    const Ended ended = with(save, {"--global-batch-size", size});
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(read(save + "/latest_checkpointed_iteration.txt"), std::to_string(last));
+    EXPECT_EQ(field(file, last, "consumed_train_samples"), consumed);
+    EXPECT_EQ(field(file, last, "train_iters"), last);
+    // The schedule is one of samples: 28 of them are consumed.
+    const int at = 5 + 8 / std::stoi(size);
+    EXPECT_EQ(field(file, at, "learning_rate"), field("whole/metrics.jsonl", 7, "learning_rate"));
+  }
+  const Ended tokens = by_samples({"--train-tokens", "641", "--save", "t", "--load", "t",
+                                   "--exit-interval", "5", "--lr-decay-samples", "48"});
+  ASSERT_EQ(tokens.status, 75) << tokens.err;  // 41 samples
+  EXPECT_EQ(by_samples({"--train-tokens", "641", "--save", "t", "--load", "t", "--lr-decay-samples",
+                        "48", "--global-batch-size", "8", "--override-opt_param-scheduler"})
+                .status,
+            0)
+      << read("err");
+  EXPECT_EQ(read("t/latest_checkpointed_iteration.txt"), "8");
+}
+
+}  // namespace
+}  // namespace trainer
