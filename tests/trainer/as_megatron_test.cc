@@ -79,5 +79,30 @@ TEST_F(AsMegatronTest, SamplesAreThoseOfTheWholeRun) {
   EXPECT_EQ(read("t/latest_checkpointed_iteration.txt"), "8");
 }
 
+// Megatron loads the schedule's position with the optimizer.
+TEST_F(AsMegatronTest, WithoutTheOptimizerTheScheduleBeginsAnew) {
+  ASSERT_EQ(run({"--save", "a", "--save-interval", "6", "--log-interval", "1"}).status, 0);
+  const std::string all = "a/metrics.jsonl";
+  ASSERT_NE(field(all, 8, "learning_rate"), field(all, 2, "learning_rate"));
+  ASSERT_EQ(run({"--load", "a", "--ckpt-step", "6", "--no-load-optim", "--log-interval", "1",
+                 "--save", "b"})
+                .status,
+            0)
+      << read("err");
+  for (const int step : {1, 2, 6})
+    EXPECT_EQ(field("b/metrics.jsonl", 6 + step, "learning_rate"),
+              field(all, step, "learning_rate"));
+  // A run that never saves an optimizer goes on in its own schedule.
+  const Words lean = {"--save",          "lean",           "--load", "lean", "--no-save-optim",
+                      "--no-load-optim", "--log-interval", "1"};
+  Words first = lean;
+  first.insert(first.end(), {"--exit-interval", "6"});
+  ASSERT_EQ(run(first).status, 75) << read("err");
+  ASSERT_EQ(run(lean).status, 0) << read("err");
+  for (const int step : {6, 7, 11})
+    EXPECT_EQ(field("lean/metrics.jsonl", step, "learning_rate"),
+              field(all, step, "learning_rate"));
+}
+
 }  // namespace
 }  // namespace trainer

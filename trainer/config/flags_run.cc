@@ -77,7 +77,7 @@ cli::Group<C> checkpoint_group() {
                        "from the beginning.",
                .field = on(&C::finetune)},
               {.name = "no-load-optim",
-               .help = "Do not load optimizer and schedule.",
+               .help = "Do not load the optimizer, nor the schedule's position: both begin anew.",
                .field = on(&C::no_load_optim)},
               {.name = "no-load-rng",
                .help = "Do not load dropout's seed.",

@@ -185,6 +185,11 @@ void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
     config.no_load_optim = true;
 }
 
+bool goes_on_without_optimizer(const TrainConfig& config, const Checkpoint& checkpoint) {
+  return config.no_save_optim && !checkpoint.meta().has_optimizer &&
+         lies_in(checkpoint.path(), config.save);
+}
+
 bool has_metrics_of_others(const TrainConfig& config, int restarts) {
   const std::string& file = config.metrics_file;
   if (file.empty() || restarts > 0 || lies_in(file, config.save)) return false;

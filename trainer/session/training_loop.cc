@@ -181,8 +181,8 @@ void TrainingLoop::begin(Start start) {
   if (start.weights_only || parts_.config.no_load_rng) state_.seed = parts_.config.seed;
   if (start.optimizer) {
     engine.set_state(restore_state(state_));
-  } else if (!start.weights_only) {
-    state_.scheduled_samples = state_.consumed_train_samples;
+  } else if (!goes_on_without_optimizer(parts_.config, checkpoint)) {
+    state_.scheduled_samples = 0;  // as in Megatron, which loads it with the optimizer.
   }
   restored_ = start.in_memory;
   const std::string& run = parts_.job.launch().run;
