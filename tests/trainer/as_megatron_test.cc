@@ -104,5 +104,22 @@ TEST_F(AsMegatronTest, WithoutTheOptimizerTheScheduleBeginsAnew) {
               field(all, step, "learning_rate"));
 }
 
+// megatron-core looks up learned positions only; rotary ones run through the sample.
+TEST_F(AsMegatronTest, OnlyLearnedPositionsAreReset) {
+  const char* note = "--reset-position-ids changes nothing: positions are ";
+  for (const std::string kind : {"learned_absolute", "rope"}) {
+    const Words words = {"--position-embedding-type", kind, "--save"};
+    Words plain = words, reset = words;
+    plain.push_back(kind + "_plain");
+    reset.insert(reset.end(), {kind + "_reset", "--reset-position-ids"});
+    ASSERT_EQ(run(plain).status, 0);
+    const Ended ended = run(reset);
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    const bool same = metrics(kind + "_plain") == metrics(kind + "_reset");
+    EXPECT_EQ(same, kind == "rope");
+    EXPECT_EQ(ended.err.find(note) != std::string::npos, kind == "rope") << ended.err;
+  }
+}
+
 }  // namespace
 }  // namespace trainer

@@ -152,6 +152,10 @@ void Derivation::position() {
       notes.push_back(
           concat("--", flag, " changes nothing without --position-embedding-type rope"));
   }
+  if (config.reset_position_ids && d.position_embedding_type != "learned_absolute")
+    notes.push_back(
+        concat("--reset-position-ids changes nothing: positions are ",
+               rotary ? "rotary, and run through the sample as in Megatron" : "not learned"));
 }
 
 // GELU follows Megatron: its fused kernel uses the tanh formula, and without biases it has no fused

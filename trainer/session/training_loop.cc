@@ -213,7 +213,8 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .vocab_size = parts_.vocabulary.vocab_size,
                          .eod_id = parts_.vocabulary.eod_id,
                          .eod_mask_loss = config.eod_mask_loss,
-                         .reset_position_ids = config.reset_position_ids,
+                         .reset_position_ids =
+                             config.reset_position_ids && parts_.spec.position == Position::learned,
                          .reset_attention_mask = config.reset_attention_mask,
                          .sliding_window = parts_.spec.sliding_window});
 }
