@@ -497,7 +497,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
     refuse_inputs_as_outputs(config, configurations);
-    if (!config.skip_train) metrics_descriptor(config);
+    metrics_descriptor(config);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {

@@ -121,5 +121,27 @@ TEST_F(AsMegatronTest, OnlyLearnedPositionsAreReset) {
   }
 }
 
+// A run that only evaluates adds to a file, and takes nothing from it.
+TEST_F(AsMegatronTest, EvaluationsAloneAreMetricsToo) {
+  const auto lines = [&](const std::string& file) { return std::ranges::count(read(file), '\n'); };
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const std::string trained = read("s/metrics.jsonl");
+  ASSERT_EQ(run({"--load", "s", "--save", "s", "--skip-train"}).status, 0);
+  EXPECT_EQ(read("s/metrics.jsonl"), trained) << "only where it is asked for";
+  for (const int count : {2, 4}) {
+    const Ended ended = run({"--load", "s", "--skip-train", "--metrics-file", "e.jsonl"});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(lines("e.jsonl"), count);
+    EXPECT_THAT(read("e.jsonl"), HasSubstr("{\"validation\": \"iteration 12 on test set\""));
+    EXPECT_THAT(ended.err, Not(HasSubstr("e.jsonl")));
+  }
+  ASSERT_EQ(
+      run({"--load", "s", "--ckpt-step", "6", "--skip-train", "--metrics-file", "s/metrics.jsonl"})
+          .status,
+      0);
+  EXPECT_EQ(read("s/metrics.jsonl").substr(0, trained.size()), trained);
+  EXPECT_THAT(read("s/metrics.jsonl"), HasSubstr("\"iteration 6 on test set\""));
+}
+
 }  // namespace
 }  // namespace trainer

@@ -410,9 +410,8 @@ void Derivation::checkpoints() {
   if (config.keep_last && config.save.empty()) throw UsageError("--keep-last needs --save");
   if (config.finetune && config.load.empty() && config.pretrained_checkpoint.empty())
     throw UsageError("--finetune needs --load or --pretrained-checkpoint");
-  derived().metrics_file = config.metrics_file.empty() && !config.save.empty()
-                               ? config.save + "/metrics.jsonl"
-                               : config.metrics_file;
+  const bool in_save = config.metrics_file.empty() && !config.save.empty() && !config.skip_train;
+  derived().metrics_file = in_save ? config.save + "/metrics.jsonl" : config.metrics_file;
 }
 
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,

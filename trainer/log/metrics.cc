@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -181,6 +182,10 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
 // them, or nothing.
 std::string Metrics::take_over() const {
   const std::string& path = options_.metrics_file;
+  if (options_.only_adds) {
+    forget_after(path, std::numeric_limits<int64_t>::max(), [](const Removed&) {});
+    return "";
+  }
   const int64_t begins = options_.first_iteration;
   const auto remove = [&](const Removed& lines) {
     const std::string_view verb = lines.count == 1 ? " is" : " are";

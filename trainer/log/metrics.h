@@ -34,6 +34,7 @@ struct MetricsOptions {
   int64_t last_interval = 0;
   /// What has those iterations lies elsewhere: the metrics file may have another run's lines.
   bool from_elsewhere = false;
+  bool only_adds = false;  ///< A run that only evaluates removes no line.
   /// Lines that would have to be removed are another run's: then the run does not begin.
   bool is_of_others = false;
   std::function<void(const std::string&)> say = {};  ///< as in LogFileOptions.

@@ -131,7 +131,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
         parts_.engine, SaverOptions{.memory = parts_.memory,
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
-  const bool has_file = !config.skip_train && parts_.job.speaks();
+  const bool has_file = parts_.job.speaks();
   const std::string file = has_file ? config.derived.metrics_file : "";
   if (lies_in(file, config.save)) own_metrics_file(file);
   metrics_ = std::make_unique<Metrics>(
@@ -146,6 +146,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .first_iteration = first_iteration_,
           .last_interval = first_iteration_ - state_.interval_steps,
           .from_elsewhere = elsewhere,
+          .only_adds = config.skip_train,
           .is_of_others = has_file && has_metrics_of_others(config, parts_.job.launch().restarts),
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
