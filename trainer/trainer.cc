@@ -306,6 +306,11 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
       note_what_is_replaced(config, start, call.console);
       note_what_stays(config, prepared.from_save, job.launch().run, call.console);
     }
+    if (start.checkpoint && !start.weights_only) {
+      const RunState& state = start.checkpoint->meta().state;
+      config.derived.train_iters =
+          steps_of_run(config, state.iteration, state.consumed_train_samples);
+    }
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }
@@ -457,6 +462,7 @@ rendezvous::HostFlags host_flags(const TrainConfig& config) {
 
 // For --show-config. DeepSpeed's file stays named: gradient_accumulation_steps has no flag.
 void show_files(TrainConfig& config, cli::Invocation& call) {
+  forget_default_metrics_file(config, call.parsed);
   take_neox(config, call.parsed.given, call.console);
   take_deepspeed(config, call.parsed.given, call.console);
 }
@@ -468,6 +474,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   configurations.insert(configurations.end(), config.neox_config.begin(), config.neox_config.end());
   take_neox(config, call.parsed.given, speaks() ? call.console : silent_console);
   forget_chosen(config, call.parsed.on_line);
+  forget_default_metrics_file(config, call.parsed);
   const int ranks = ranks_here(config);
   rendezvous::Launch place = rendezvous::detect_launch(
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },
@@ -490,7 +497,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
     refuse_inputs_as_outputs(config, configurations);
-    if (!config.skip_train) metrics_descriptor(config);
+    metrics_descriptor(config);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -17,7 +18,9 @@
 namespace trainer {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 using Words = std::vector<std::string>;
 
 class FoldersTest : public ProgramTest {};
@@ -136,6 +139,62 @@ TEST_F(FoldersTest, AModelThatAKilledConversionPutAsideIsNotMissed) {
   const Ended ended = run({"--load", "s"});
   EXPECT_EQ(ended.status, 1);
   EXPECT_THAT(ended.err, HasSubstr("s: no checkpoint there: a conversion was killed"));
+}
+
+// config.toml does not say where that run's metrics are, unless its command did; those of earlier
+// trainers say it.
+TEST_F(FoldersTest, AConfigurationFollowsSaveWithItsMetrics) {
+  ASSERT_EQ(run({"--save", "a"}).status, 0);
+  const std::string lines = read("a/metrics.jsonl"), own = read("a/config.toml");
+  EXPECT_THAT(own, Not(HasSubstr("metrics-file")));
+  std::ofstream(folder_ + "/old.toml") << own << "metrics-file = \"a/metrics.jsonl\"\n";
+  std::string save = "b";
+  for (const char* config : {"a/config.toml", "old.toml"}) {
+    const Ended ended = wait(start({"--config", config, "--save", save, "--train-iters", "4"}, {},
+                                   TRAINER_PROGRAM, false));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(read("a/metrics.jsonl"), lines) << config;
+    EXPECT_THAT(read(save + "/metrics.jsonl"), HasSubstr("\"train_iters\": 4,")) << config;
+    save += "b";
+  }
+  std::filesystem::rename(folder_ + "/a", folder_ + "/c");
+  EXPECT_EQ(wait(start({"--config", "old.toml", "--save", "c", "--load", "c"}, {}, TRAINER_PROGRAM,
+                       false))
+                .status,
+            0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/a"));
+  const std::string moved = read("c/metrics.jsonl");
+  EXPECT_EQ(
+      wait(start({"--config", "c/config.toml", "--save", "d", "--metrics-file", "c/metrics.jsonl"},
+                 {}, TRAINER_PROGRAM, false))
+          .status,
+      1);
+  EXPECT_EQ(read("c/metrics.jsonl"), moved);
+}
+
+TEST_F(FoldersTest, MetricsOfAnotherRunAreNotRemoved) {
+  const Words words = {"--metrics-file", "m.jsonl", "--save"};
+  const auto in = [&](const char* save) {
+    Words more = words;
+    more.emplace_back(save);
+    return run(more);
+  };
+  ASSERT_EQ(in("a").status, 0);
+  const std::string lines = read("m.jsonl");
+  for (const Ended& ended : {in("b"), run({"--metrics-file", "m.jsonl"}),
+                             run({"--metrics-file", "m.jsonl", "--load", "a", "--finetune"})}) {
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_THAT(ended.err, HasSubstr("m.jsonl: lines 1 to "));
+    EXPECT_THAT(ended.err, HasSubstr(" are of another run, and a run that begins at step 0 would "
+                                     "remove them: name another file (--metrics-file), or remove "
+                                     "this one\n"));
+    EXPECT_EQ(read("m.jsonl"), lines);
+  }
+  const Ended again = in("a");
+  EXPECT_EQ(again.status, 0);
+  EXPECT_THAT(again.err, ContainsRegex("m.jsonl: lines 1 to [0-9]+ are removed: this run begins at "
+                                       "step 0\n"));
+  EXPECT_EQ(std::ranges::count(read("m.jsonl"), '\n'), std::ranges::count(lines, '\n'));
 }
 
 }  // namespace

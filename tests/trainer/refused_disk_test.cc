@@ -114,6 +114,7 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
     for (const auto& entry : std::filesystem::directory_iterator(folder_))
       if (entry.path().filename().string().starts_with("log")) std::filesystem::remove(entry);
     std::filesystem::remove_all(folder_ + "/save");
+    std::filesystem::remove(folder_ + "/save.jsonl");  // another sweep's
     Variables shim = {{"LD_PRELOAD", FAULT_SHIM},
                       {"FAULT_ROOT", absolute(save)},
                       {"FAULT_AT", std::to_string(sweep.first)},
@@ -311,7 +312,7 @@ TEST_F(RefusedDiskTest, NamesAreGivenToWhatIsOnTheDisk) {
     const std::string save = std::string("save") + ranks, log = std::string("log") + ranks;
     const Ended ended = run(
         plain({"--nproc-per-node", ranks, "--save", save, "--save-interval", "4", "--keep-last",
-               "1", "--metrics-file", "metrics.jsonl"}),
+               "1", "--metrics-file", log + ".jsonl"}),
         {{"LD_PRELOAD", FAULT_SHIM}, {"FAULT_ROOT", absolute(save)}, {"FAULT_LOG", absolute(log)}});
     ASSERT_EQ(ended.status, 0) << ended.err;
     int named = 0;

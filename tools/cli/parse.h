@@ -23,6 +23,8 @@ struct Parsed {
   std::set<std::string, std::less<>>
       given;  ///< long names of the flags used, also those of a configuration file
   std::set<std::string, std::less<>> on_line = {};  ///< those that the command line itself used
+  /// What a configuration file gave for each flag that one names; the last one counts.
+  std::map<std::string, Values, std::less<>> in_files = {};
   /// The last value of each flag that took several words of the line: it may have been meant as an
   /// operand.
   std::map<std::string, std::string> list_ends;

@@ -259,6 +259,7 @@ class Session {
     Parsed line = parse_arguments(all_, arguments_);
     line.on_line = line.given;
     line.given.merge(parsed.given);
+    line.in_files = std::move(parsed.in_files);
     if (!yaml.empty()) find_row(visible_, program_.yaml_flag)->set(yaml);
     console.set_quiet(common_.quiet);
     console.set_verbose(common_.verbose);

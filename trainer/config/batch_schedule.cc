@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "tools/cli/fields.h"
 #include "trainer/config/train_config.h"
 
 namespace trainer {
@@ -44,8 +45,9 @@ int64_t BatchSchedule::equal_steps(int64_t consumed) const noexcept {
   return equal + 1;
 }
 
-int64_t BatchSchedule::steps_for(int64_t train_samples) const noexcept {
-  int64_t steps = 0, consumed = 0;
+int64_t BatchSchedule::steps_for(int64_t train_samples, int64_t consumed) const noexcept {
+  if (consumed >= train_samples) return 0;
+  int64_t steps = 0;
   while (increment_ != 0 && consumed <= ramp_samples_) {
     const int64_t size = global_batch_size(consumed);
     const int64_t equal = std::min(equal_steps(consumed), (train_samples - consumed) / size);
@@ -56,14 +58,28 @@ int64_t BatchSchedule::steps_for(int64_t train_samples) const noexcept {
   return steps + (train_samples - consumed) / full_;
 }
 
-int64_t BatchSchedule::samples_after(int64_t steps) const noexcept {
-  int64_t consumed = 0;
+int64_t BatchSchedule::samples_after(int64_t steps, int64_t consumed) const noexcept {
   while (steps > 0 && increment_ != 0 && consumed <= ramp_samples_) {
     const int64_t equal = std::min(equal_steps(consumed), steps);
     consumed += equal * global_batch_size(consumed);
     steps -= equal;
   }
   return consumed + steps * full_;
+}
+
+int64_t steps_of_run(const TrainConfig& config, int64_t done, int64_t consumed_samples) {
+  const BatchSchedule schedule(config);
+  int64_t steps = config.train_iters.value_or(cli::kMaxInteger);
+  if (config.train_samples)
+    steps = done + schedule.steps_for(*config.train_samples, consumed_samples);
+  if (config.train_tokens) {
+    const int64_t samples = *config.train_tokens / config.seq_length +
+                            (*config.train_tokens % config.seq_length > 0 ? 1 : 0);
+    const int64_t whole = schedule.steps_for(samples, consumed_samples);
+    const bool more = schedule.samples_after(whole, consumed_samples) < samples;
+    steps = std::min(steps, done + whole + (more ? 1 : 0));
+  }
+  return steps;
 }
 
 }  // namespace trainer

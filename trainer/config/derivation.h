@@ -43,6 +43,7 @@ struct Derivation {
   /// The samples of so many steps, none of them smaller for a ramp. Errors: cli::UsageError naming
   /// `name` if they exceed 63 bits.
   int64_t samples_of(std::string_view name, int64_t steps) const;
+  int64_t last_samples(std::string_view name, const BatchSchedule& schedule, int64_t steps) const;
   void learning_rate();
   void weight_decay();
   void optimizer();

@@ -152,6 +152,10 @@ void Derivation::position() {
       notes.push_back(
           concat("--", flag, " changes nothing without --position-embedding-type rope"));
   }
+  if (config.reset_position_ids && d.position_embedding_type != "learned_absolute")
+    notes.push_back(
+        concat("--reset-position-ids changes nothing: positions are ",
+               rotary ? "rotary, and run through the sample as in Megatron" : "not learned"));
 }
 
 // GELU follows Megatron: its fused kernel uses the tanh formula, and without biases it has no fused
@@ -406,8 +410,8 @@ void Derivation::checkpoints() {
   if (config.keep_last && config.save.empty()) throw UsageError("--keep-last needs --save");
   if (config.finetune && config.load.empty() && config.pretrained_checkpoint.empty())
     throw UsageError("--finetune needs --load or --pretrained-checkpoint");
-  if (config.metrics_file.empty() && !config.save.empty())
-    config.metrics_file = config.save + "/metrics.jsonl";
+  const bool in_save = config.metrics_file.empty() && !config.save.empty() && !config.skip_train;
+  derived().metrics_file = in_save ? config.save + "/metrics.jsonl" : config.metrics_file;
 }
 
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,

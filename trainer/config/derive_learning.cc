@@ -98,15 +98,7 @@ void Derivation::length() {
     throw UsageError("--train-iters and --train-samples exclude each other");
   }
   const BatchSchedule schedule(config);
-  int64_t steps = cli::kMaxInteger;
-  if (config.train_iters) steps = *config.train_iters;
-  if (config.train_samples) steps = schedule.steps_for(*config.train_samples);
-  if (config.train_tokens) {
-    const int64_t samples = *config.train_tokens / config.seq_length +
-                            (*config.train_tokens % config.seq_length > 0 ? 1 : 0);
-    const int64_t whole = schedule.steps_for(samples);
-    steps = std::min(steps, whole + (schedule.samples_after(whole) < samples ? 1 : 0));
-  }
+  const int64_t steps = steps_of_run(config);
   d.train_iters = steps;
   // No ramp reaches more than this.
   if (!config.train_samples)
@@ -161,11 +153,22 @@ void Derivation::learning_rate() {
     if (!config.lr_wsd_decay_iters && !config.lr_wsd_decay_samples) {
       throw UsageError("--lr-decay-style WSD needs --lr-wsd-decay-iters or --lr-wsd-decay-samples");
     }
-    d.lr_wsd_decay_samples =
-        config.lr_wsd_decay_samples
-            ? static_cast<double>(*config.lr_wsd_decay_samples)
-            : static_cast<double>(samples_of("--lr-wsd-decay-iters", *config.lr_wsd_decay_iters));
+    if (config.lr_wsd_decay_samples)
+      d.lr_wsd_decay_samples = static_cast<double>(*config.lr_wsd_decay_samples);
+    else
+      d.lr_wsd_decay_samples = static_cast<double>(
+          last_samples("--lr-wsd-decay-iters", schedule, *config.lr_wsd_decay_iters));
   }
+}
+
+// The samples of the last steps of the decay, of which those of a ramp are smaller.
+int64_t Derivation::last_samples(std::string_view name, const BatchSchedule& schedule,
+                                 int64_t steps) const {
+  const int64_t full = samples_of(name, steps);
+  const int64_t end = config.lr_decay_iters.value_or(
+      schedule.steps_for(static_cast<int64_t>(config.derived.lr_decay_samples)));
+  if (steps > end) return full;
+  return schedule.samples_after(end) - schedule.samples_after(end - steps);
 }
 
 void Derivation::weight_decay() {

@@ -104,11 +104,12 @@ constexpr Idle kNoEffect[] = {
      "high-priority-stream-groups cp-comm-type"},
     {"samples are read straight from the mapped files, as often as the run needs them",
      "mmap-warmup no-mmap-bin-files no-data-sharding no-create-attention-mask-in-dataloader "
-     "create-attention-mask-in-dataloader repeated-dataloader allow-ambiguous-pad-tokens "
+     "create-attention-mask-in-dataloader repeated-dataloader "
      "dataloader-fast-cache-load dataloader-defer-npy-index-mmap",
      "per-dataset-sequences-path num-workers valid-num-workers num-dataset-builder-threads "
      "data-sharding "
      "object-storage-cache-path"},
+    {"tokens that pad are learned like all others", "allow-ambiguous-pad-tokens"},
     {"the log is written at every --log-interval",
      "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "
      "no-log-learnig-rate-to-tensorboard log-optimizer-states-to-tensorboard log-progress "

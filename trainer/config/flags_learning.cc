@@ -73,9 +73,10 @@ cli::Group<C> rate_group() {
                .field = real(&C::min_lr, 0)},
               {.name = "lr-decay-style",
                .value = "STYLE",
-               .help = "Shape of the decay.",
-               .field = choice(&C::lr_decay_style,
-                               {"constant", "linear", "cosine", "inverse-square-root", "WSD"})},
+               .help = "Shape of the decay. linear-to-zero falls to 0 and stays at --min-lr once "
+                       "it is there, as GPT-NeoX's linear does.",
+               .field = choice(&C::lr_decay_style, {"constant", "linear", "linear-to-zero",
+                                                    "cosine", "inverse-square-root", "WSD"})},
               {.name = "lr-decay-iters",
                .value = "STEPS",
                .help = "Steps until the lowest rate. Default: the whole run.",

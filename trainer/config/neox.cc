@@ -226,7 +226,13 @@ class NeoxReader {
     checkpointing();
     precision();
     deepspeed();
+    const bool own_style = given_.contains("lr-decay-style");
     for (const auto& [key, value] : keys_) rest(key, value);
+    // GPT-NeoX's linear falls to 0, with min_lr as a floor.
+    if (!own_style && config_.lr_decay_style == "linear" && config_.min_lr > 0) {
+      config_.lr_decay_style = "linear-to-zero";
+      given_.insert("lr-decay-style");
+    }
     if (!config_.lr_warmup_fraction && !given_.contains("lr-warmup-iters") &&
         !given_.contains("lr-warmup-samples"))
       set("warmup", "lr-warmup-fraction", 0.01);  // GPT-NeoX's default

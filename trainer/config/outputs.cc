@@ -34,6 +34,15 @@ void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::
   cli::refuse_input_as_output("--schedule-svg", config.schedule_svg, inputs);
 }
 
+void forget_default_metrics_file(TrainConfig& config, cli::Parsed& parsed) {
+  const auto metrics = parsed.in_files.find("metrics-file"), save = parsed.in_files.find("save");
+  const auto none = parsed.in_files.end();
+  if (metrics == none || save == none || parsed.on_line.contains("metrics-file")) return;
+  if (metrics->second != cli::Values{save->second.front() + "/metrics.jsonl"}) return;
+  config.metrics_file.clear();
+  parsed.given.erase("metrics-file");
+}
+
 int metrics_descriptor(const TrainConfig& config) {
   const std::string& path = config.metrics_file;
   const int open = path == "/dev/stdout" ? STDOUT_FILENO : cli::open_descriptor(path).value_or(-1);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/cli/parse.h"
 #include "trainer/config/train_config.h"
 
 namespace trainer {
@@ -18,6 +19,11 @@ void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::
 
 /// The files of `config` that are read: those above without `others`.
 std::vector<std::string> input_files(const TrainConfig& config);
+
+/// Forgets a metrics-file of configuration files that is only the default for their own `save`, as
+/// earlier trainers wrote into config.toml: the default follows the --save of the command line.
+/// State: takes the name out of parsed.given.
+void forget_default_metrics_file(TrainConfig& config, cli::Parsed& parsed);
 
 /// N where --metrics-file names what is open already as descriptor N (/dev/stderr, /dev/fd/N,
 /// standard output), which is written from where it stands; -1 for any other file. Errors:

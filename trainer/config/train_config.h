@@ -186,6 +186,7 @@ struct TrainConfig {
                                        ///< (block).
     bool recompute_block = false;      ///< --recompute-method block.
     std::string split;
+    std::string metrics_file;  ///< --metrics-file, or metrics.jsonl in --save; empty: none.
     int64_t rampup_start = 0, rampup_increment = 0, rampup_samples = 0;  ///< zeros: no ramp-up.
   } derived;
 };
@@ -206,11 +207,12 @@ class BatchSchedule {
     return global_batch_size(consumed_samples) / samples_per_microbatch_;
   }
 
-  /// Steps until `train_samples` are consumed, from 0; the last, partial step does not count.
-  int64_t steps_for(int64_t train_samples) const noexcept;
+  /// Steps until `train_samples` are consumed, from `consumed` of them on; the last, partial step
+  /// does not count.
+  int64_t steps_for(int64_t train_samples, int64_t consumed = 0) const noexcept;
 
-  /// Samples that the first `steps` steps consume.
-  int64_t samples_after(int64_t steps) const noexcept;
+  /// Samples that are consumed `steps` steps after `consumed` are.
+  int64_t samples_after(int64_t steps, int64_t consumed = 0) const noexcept;
 
  private:
   int64_t equal_steps(int64_t consumed_samples) const noexcept;
@@ -218,5 +220,10 @@ class BatchSchedule {
   int64_t samples_per_microbatch_;  ///< micro-batch size times data-parallel size.
   int64_t full_, start_, increment_, ramp_samples_;
 };
+
+/// Steps of the whole run, of which `done` are done and have consumed `consumed_samples`, whatever
+/// their batch sizes were: --train-samples and --train-tokens are those of the whole run. The last,
+/// partial step counts for tokens only. Needs everything that BatchSchedule needs.
+int64_t steps_of_run(const TrainConfig& config, int64_t done = 0, int64_t consumed_samples = 0);
 
 }  // namespace trainer

@@ -40,7 +40,7 @@ struct BatchLoaderOptions {
   int64_t vocab_size = 0;  ///< ids at or above it are an error.
   int64_t eod_id = -1;     ///< needed with any of the three below.
   bool eod_mask_loss = false;
-  bool reset_position_ids = false;
+  bool reset_position_ids = false;  ///< for learned positions only, as in Megatron.
   bool reset_attention_mask = false;
   int64_t sliding_window = 0;  ///< Keys to which a query attends, including its own; 0: all before
                                ///< it.

@@ -4,6 +4,7 @@
 #include "trainer/log/log_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -34,6 +36,38 @@ std::string words(int error) {
 std::string counted(int64_t count, const std::string& noun) {
   return message(count, " ", noun, count == 1 ? "" : "s");
 }
+
+// False if another process has locked this regular file. Where there are no locks, there are none.
+bool takes_lock(int fd) {
+  struct stat about {};
+  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) return true;
+  return ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw std::runtime_error(message(path, ": another trainer is writing there"));
+}
+
+// Keeps others out of a file that is there, until it is open to be written.
+class Lock {
+ public:
+  explicit Lock(const LogFileOptions& options) {
+    if (!options.exclusive || !std::filesystem::is_regular_file(options.path, none_)) return;
+    fd_ = ::open(options.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd_ < 0 || takes_lock(fd_)) return;
+    ::close(fd_);
+    refuse(options.path);
+  }
+  ~Lock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int fd_ = -1;
+  std::error_code none_;  // errors are found when the file is opened to be written.
+};
 
 }  // namespace
 
@@ -94,18 +128,32 @@ void LogFile::open() {
   }
   const std::filesystem::path folder = std::filesystem::path(options_.path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder);
-  if (!prepared_ && options_.prepare) head_ = options_.prepare();
+  if (!prepared_ && options_.prepare) {
+    const Lock lock(options_);  // what is there is read and cut by one trainer
+    head_ = options_.prepare();
+  }
+  open_locked();
   prepared_ = true;
-  // A FIFO without a reader, or a full one, is treated like a full disk: it is not waited for.
-  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
-  fd_ = ::open(options_.path.c_str(), kFlags, 0666);
   struct stat about {};
-  if (fd_ < 0 || ::fstat(fd_, &about) != 0) fail();
+  if (::fstat(fd_, &about) != 0) fail();
   if (S_ISREG(about.st_mode) && about.st_size != size_bytes_) {
     kept_bytes_ += std::exchange(done_bytes_, 0);
     size_bytes_ = about.st_size;
   }
   if (about.st_size == 0 && head_.empty()) head_ = options_.head;
+}
+
+// A lock that is lost while a file is reopened is waited for like room on a disk.
+void LogFile::open_locked() {
+  // A FIFO without a reader, or a full one, is treated like a full disk: it is not waited for.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+  fd_ = ::open(options_.path.c_str(), kFlags, 0666);
+  if (fd_ < 0) fail();
+  if (!options_.exclusive || takes_lock(fd_)) return;
+  close();
+  if (!prepared_) refuse(options_.path);
+  errno = EAGAIN;
+  fail();
 }
 
 void LogFile::close() noexcept {

@@ -19,6 +19,7 @@ struct LogFileOptions {
   std::string path = {};      ///< Also its name in messages.
   int descriptor = -1;        ///< An open descriptor, which `path` names; otherwise the file is
                               ///< opened.
+  bool exclusive = false;     ///< A regular file is locked: nobody else may write it so.
   std::string noun = "line";  ///< The name of an entry in messages.
   std::string head = {};      ///< The beginning of a new file.
   /// Called once before the file is first opened; its result is written first.
@@ -39,6 +40,7 @@ class LogFile {
   /// Opens the file, creating its folder if need be.
   /// Errors: std::system_error for problems that a retry cannot solve (a folder in its place, no
   /// permission). A full or failing disk is not an error, neither here nor later.
+  /// std::runtime_error for an exclusive file that another trainer writes.
   explicit LogFile(LogFileOptions options);
   /// Tries a last time; reports how many entries were lost.
   ~LogFile();
@@ -60,6 +62,7 @@ class LogFile {
   };
 
   void open();
+  void open_locked();
   void close() noexcept;
   void write_all();
   size_t write(const std::string& bytes);

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -72,9 +73,29 @@ void refuse_foreign(const std::string& path) {
       "another file (--metrics-file), or remove this one");
 }
 
-// Keeps only the lines of `path` for the first `iterations` iterations. Returns the last of these
-// iterations with an interval's line, or nothing if there is no file.
-std::optional<int64_t> forget_after(const std::string& path, int64_t iterations) {
+// Lines of a run that are removed, counted from 1.
+struct Removed {
+  int64_t first = 0, last = 0, count = 0;
+  bool later = false;  ///< some are of later iterations, and not only of the end of a run.
+
+  void add(int64_t line, bool is_later) {
+    if (count++ == 0) first = line;
+    last = line;
+    later |= is_later;
+  }
+  // "line 7", "lines 7 to 9", "3 of lines 7 to 12"
+  std::string text() const {
+    if (count == 1) return indexed::message("line ", first);
+    const std::string range = indexed::message("lines ", first, " to ", last);
+    return count == last - first + 1 ? range : indexed::message(count, " of ", range);
+  }
+};
+
+// Keeps only the lines of `path` for the first `iterations` iterations; `remove` is told before
+// others go. Returns the last of these iterations with an interval's line, or nothing if there is
+// no file.
+std::optional<int64_t> forget_after(const std::string& path, int64_t iterations,
+                                    const std::function<void(const Removed&)>& remove) {
   std::error_code unknown;  // errors are found below.
   const std::filesystem::file_status about = std::filesystem::status(path, unknown);
   if (!unknown && std::filesystem::exists(about) && !std::filesystem::is_regular_file(about))
@@ -86,13 +107,16 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
   std::string kept, line;
   bool changed = false, from_within = false;
   int64_t last = 0;
-  while (std::getline(in, line)) {
+  Removed removed;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
     // A whole line counts, also behind a lost disk's zero bytes or without its end.
     const size_t zeros = std::min(line.find_first_not_of('\0'), line.size());
     line.erase(0, zeros);
     const json record = json::parse(line, nullptr, false);
     const bool keep = stays(record, iterations);
     if (keep) kept += line + "\n";
+    if (!keep && record.is_object())
+      removed.add(number, record.value("iteration", int64_t{0}) > iterations);
     changed |= !keep || zeros > 0 || in.eof();
     from_within |= keep && changed;
     if (keep && record.contains("lm_loss") && !record.contains("validation"))
@@ -100,6 +124,7 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
   }
   if (in.bad()) fail(path, EIO);  // lines that could not be read must not be treated as missing.
   if (!changed) return last;
+  if (removed.count > 0) remove(removed);
   if (!from_within) {  // needs no room on a full disk.
     if (::truncate(path.c_str(), static_cast<off_t>(kept.size())) != 0) fail(path, errno);
     return last;
@@ -137,6 +162,7 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
     file_ = std::make_unique<LogFile>(LogFileOptions{
         .path = options_.metrics_file,
         .descriptor = options_.descriptor,
+        .exclusive = true,
         .prepare = [this] { return take_over(); },
         .gap =
             [](int64_t lost, int64_t iteration) {
@@ -156,7 +182,23 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
 // them, or nothing.
 std::string Metrics::take_over() const {
   const std::string& path = options_.metrics_file;
-  const std::optional<int64_t> last = forget_after(path, options_.first_iteration);
+  if (options_.only_adds) {
+    forget_after(path, std::numeric_limits<int64_t>::max(), [](const Removed&) {});
+    return "";
+  }
+  const int64_t begins = options_.first_iteration;
+  const auto remove = [&](const Removed& lines) {
+    const std::string_view verb = lines.count == 1 ? " is" : " are";
+    if (options_.is_of_others)
+      throw std::runtime_error(indexed::message(
+          path, ": ", lines.text(), verb, " of another run, and a run that begins at step ", begins,
+          " would remove ", lines.count == 1 ? "it" : "them",
+          ": name another file (--metrics-file), or remove this one"));
+    if (options_.say && lines.later)
+      options_.say(indexed::message(path, ": ", lines.text(), verb, " removed: this run begins at ",
+                                    "step ", begins));
+  };
+  const std::optional<int64_t> last = forget_after(path, begins, remove);
   if (last && *last > 0 && options_.from_elsewhere && options_.say)
     options_.say(indexed::message(path, ": its lines of iterations 1 to ", options_.first_iteration,
                                   " stay: they are another run's, unless it is the file of the run "

@@ -34,6 +34,9 @@ struct MetricsOptions {
   int64_t last_interval = 0;
   /// What has those iterations lies elsewhere: the metrics file may have another run's lines.
   bool from_elsewhere = false;
+  bool only_adds = false;  ///< A run that only evaluates removes no line.
+  /// Lines that would have to be removed are another run's: then the run does not begin.
+  bool is_of_others = false;
   std::function<void(const std::string&)> say = {};  ///< as in LogFileOptions.
   size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes;
 };
@@ -51,8 +54,10 @@ class Metrics {
   /// Opens the files. Lines of metrics.jsonl about iterations after first_iteration came from a run
   /// that died after its last checkpoint: these, and an incomplete line, are removed, so that the
   /// file describes one run. The same is done for TensorBoard. Lines that such a run had kept in
-  /// memory are reported as missing. With `from_elsewhere` it is only said which lines stay.
-  /// Errors: as LogFile; std::runtime_error naming a metrics file that has other content.
+  /// memory are reported as missing. With `from_elsewhere` it is only said which lines stay. It is
+  /// said which lines are removed.
+  /// Errors: as LogFile; std::runtime_error naming a metrics file that has other content, that
+  /// another trainer writes, or whose lines to be removed are another run's (`is_of_others`).
   Metrics(MetricsOptions options, double time);
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

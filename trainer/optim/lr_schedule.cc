@@ -44,6 +44,7 @@ double learning_rate(const LrSchedule& s, int64_t steps) {
   }
   const double ratio = (at - s.warmup_steps) / (s.decay_steps - s.warmup_steps);
   double coefficient = 1.0 - ratio;
+  if (s.style == LrDecayStyle::linear_to_zero) return std::max(s.min_lr, coefficient * s.max_lr);
   if (s.style == LrDecayStyle::cosine) coefficient = half_cosine(ratio);
   if (s.style == LrDecayStyle::wsd) coefficient = wsd_coefficient(s, steps);
   return s.min_lr + coefficient * (s.max_lr - s.min_lr);

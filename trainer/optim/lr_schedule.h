@@ -10,7 +10,14 @@
 namespace trainer {
 
 /// --lr-decay-style.
-enum class LrDecayStyle : uint8_t { constant, linear, cosine, inverse_square_root, wsd };
+enum class LrDecayStyle : uint8_t {
+  constant,
+  linear,          ///< from max_lr to min_lr.
+  linear_to_zero,  ///< from max_lr to 0, never below min_lr: GPT-NeoX's linear.
+  cosine,
+  inverse_square_root,
+  wsd
+};
 /// --lr-wsd-decay-style.
 enum class WsdDecayStyle : uint8_t { linear, cosine, exponential, minus_sqrt };
 /// --weight-decay-incr-style.
@@ -33,7 +40,8 @@ struct LrSchedule {
   int64_t weight_decay_steps = 0;  ///< --train-iters in samples.
 };
 
-/// The learning rate after `steps`. Source: megatron/core/optimizer_param_scheduler.py, get_lr.
+/// The learning rate after `steps`. Source: megatron/core/optimizer_param_scheduler.py, get_lr; for
+/// linear_to_zero GPT-NeoX's megatron/learning_rates.py, get_lr.
 double learning_rate(const LrSchedule& schedule, int64_t steps);
 /// Source: the same file, get_wd.
 double weight_decay(const LrSchedule& schedule, int64_t steps);

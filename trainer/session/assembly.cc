@@ -29,6 +29,7 @@ using Words = std::span<const std::pair<const char*, E>>;
 constexpr std::pair<const char*, LrDecayStyle> kDecays[] = {
     {"constant", LrDecayStyle::constant},
     {"linear", LrDecayStyle::linear},
+    {"linear-to-zero", LrDecayStyle::linear_to_zero},
     {"cosine", LrDecayStyle::cosine},
     {"inverse-square-root", LrDecayStyle::inverse_square_root},
     {"WSD", LrDecayStyle::wsd}};

@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <ranges>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
+#include "libindexed/read_file.h"
+#include "tools/cli/fields.h"
+#include "tools/cli/parse.h"
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/config/flags.h"
 #include "trainer/session/job.h"
 
 namespace trainer {
@@ -18,6 +24,22 @@ namespace {
 
 SavedStep step_of(const CheckpointMeta& meta, bool tracked) {
   return {.iteration = meta.state.iteration, .optimizer = meta.has_optimizer, .tracked = tracked};
+}
+
+// What the config.toml of a folder says of --metrics-file; empty if nothing, or if it is no such
+// file.
+std::string metrics_named_in(const std::string& folder) {
+  TrainConfig config;
+  const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
+  const std::string path = folder + "/config.toml";
+  cli::Parsed parsed;
+  try {
+    if (std::filesystem::is_regular_file(path))
+      cli::read_config(rows, indexed::read_file(path), path, parsed);
+  } catch (const std::exception&) {
+    return "";
+  }
+  return config.metrics_file;
 }
 
 /// Whether run `run` has saved a checkpoint, or may have: expect_own_start decides.
@@ -161,6 +183,19 @@ void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
   // Its own has none, so that it goes on from the weights; find_start says so. Memory has it.
   if (!saved->optimizer && config.no_save_optim && !config.in_memory_checkpoint)
     config.no_load_optim = true;
+}
+
+bool goes_on_without_optimizer(const TrainConfig& config, const Checkpoint& checkpoint) {
+  return config.no_save_optim && !checkpoint.meta().has_optimizer &&
+         lies_in(checkpoint.path(), config.save);
+}
+
+bool has_metrics_of_others(const TrainConfig& config, int restarts) {
+  const std::string& file = config.metrics_file;
+  if (file.empty() || restarts > 0 || lies_in(file, config.save)) return false;
+  const std::string known = config.save.empty() ? "" : metrics_named_in(config.save);
+  std::error_code none;
+  return known != file && !std::filesystem::equivalent(known, file, none);
 }
 
 }  // namespace trainer

@@ -61,4 +61,13 @@ void go_on_after_restart(TrainConfig& config, const rendezvous::Launch& launch,
 void expect_own_start(const Start& start, const TrainConfig& config, bool from_save,
                       const Job& job);
 
+/// Whether a run goes on from a checkpoint that it has itself saved without optimizer: in --save,
+/// with --no-save-optim. Errors: none.
+bool goes_on_without_optimizer(const TrainConfig& config, const Checkpoint& checkpoint);
+
+/// Whether the lines that --metrics-file has are another run's, at the first start of this one
+/// (`restarts` is 0): the file is not in --save, and the config.toml there does not name it.
+/// Errors: none.
+bool has_metrics_of_others(const TrainConfig& config, int restarts);
+
 }  // namespace trainer

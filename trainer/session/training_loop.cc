@@ -131,11 +131,12 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
         parts_.engine, SaverOptions{.memory = parts_.memory,
                                     .ahead = state_.iteration < config.derived.train_iters,
                                     .place = parts_.job.writer_place()});
-  const bool has_file = !config.skip_train && parts_.job.speaks();
-  if (has_file && lies_in(config.metrics_file, config.save)) own_metrics_file(config.metrics_file);
+  const bool has_file = parts_.job.speaks();
+  const std::string file = has_file ? config.derived.metrics_file : "";
+  if (lies_in(file, config.save)) own_metrics_file(file);
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
-          .metrics_file = has_file ? config.metrics_file : "",
+          .metrics_file = file,
           .descriptor = has_file ? metrics_descriptor(config) : -1,
           .tensorboard_dir = parts_.job.speaks() ? config.tensorboard_dir : "",
           .loss_scale = config.log_loss_scale_to_tensorboard,
@@ -145,6 +146,8 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .first_iteration = first_iteration_,
           .last_interval = first_iteration_ - state_.interval_steps,
           .from_elsewhere = elsewhere,
+          .only_adds = config.skip_train,
+          .is_of_others = has_file && has_metrics_of_others(config, parts_.job.launch().restarts),
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
   metrics_->configuration(effective_config(config), first_iteration_, wall_clock());
@@ -179,8 +182,8 @@ void TrainingLoop::begin(Start start) {
   if (start.weights_only || parts_.config.no_load_rng) state_.seed = parts_.config.seed;
   if (start.optimizer) {
     engine.set_state(restore_state(state_));
-  } else if (!start.weights_only) {
-    state_.scheduled_samples = state_.consumed_train_samples;
+  } else if (!goes_on_without_optimizer(parts_.config, checkpoint)) {
+    state_.scheduled_samples = 0;  // as in Megatron, which loads it with the optimizer.
   }
   restored_ = start.in_memory;
   const std::string& run = parts_.job.launch().run;
@@ -211,7 +214,8 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .vocab_size = parts_.vocabulary.vocab_size,
                          .eod_id = parts_.vocabulary.eod_id,
                          .eod_mask_loss = config.eod_mask_loss,
-                         .reset_position_ids = config.reset_position_ids,
+                         .reset_position_ids =
+                             config.reset_position_ids && parts_.spec.position == Position::learned,
                          .reset_attention_mask = config.reset_attention_mask,
                          .sliding_window = parts_.spec.sliding_window});
 }
@@ -230,8 +234,9 @@ void TrainingLoop::check_samples() const {
     throw indexed::FormatError(
         concat("--split ", parts_.config.derived.split, " leaves no samples for training"));
   }
+  const int64_t ahead = parts_.config.derived.train_iters - state_.iteration;
   if (!parts_.config.skip_train)
-    check(train_.get(), batches_.samples_after(parts_.config.derived.train_iters), "training");
+    check(train_.get(), batches_.samples_after(ahead, state_.consumed_train_samples), "training");
   for (const std::string& split : splits_asked(parts_.config)) {
     const BatchLoader* loader = split == "valid" ? valid_.get() : test_.get();
     if (split == "train" || loader || parts_.config.eval_iters == 0) continue;

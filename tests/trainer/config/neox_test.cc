@@ -108,6 +108,21 @@ TEST(Neox, TheDefaultWarmupIsForWhoSaysNone) {
   EXPECT_FALSE(given.config.lr_warmup_fraction.has_value());
 }
 
+// linear is GPT-NeoX's default; Megatron's ends at min_lr. With min_lr 0 they are the same.
+TEST(Neox, LinearDecayFallsToZero) {
+  const auto style = [](const std::string& more, const std::vector<std::string>& line = {}) {
+    const Result r = with(more, line);
+    EXPECT_EQ(r.error, "");
+    return r.config.lr_decay_style;
+  };
+  EXPECT_EQ(style(R"("min_lr": 6.0e-5)"), "linear-to-zero");
+  EXPECT_EQ(style(R"("min_lr": 6.0e-5, "lr_decay_style": "linear")"), "linear-to-zero");
+  EXPECT_EQ(style("", {"--min-lr", "6e-5"}), "linear-to-zero");
+  EXPECT_EQ(style(R"("lr_decay_style": "linear")"), "linear");
+  EXPECT_EQ(style(R"("min_lr": 6.0e-5, "lr_decay_style": "cosine")"), "cosine");
+  EXPECT_EQ(style(R"("min_lr": 6.0e-5)", {"--lr-decay-style", "linear"}), "linear");
+}
+
 TEST(Neox, DefaultsAreGptNeoxs) {
   const Result r = read({kModel});
   ASSERT_EQ(r.error, "");

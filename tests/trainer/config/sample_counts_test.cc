@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 #include "tests/trainer/config/small_config.h"
 
@@ -101,6 +102,31 @@ TEST(BatchSchedule, CountsALongRamp) {
   config.train_iters = 1000;
   config.eval_iters = 0;
   EXPECT_EQ(error_of(config), "");
+}
+
+// The last steps of the decay, those of a ramp with the samples that they have.
+TEST(Derive, WsdDecaysInTheLastSteps) {
+  const auto samples = [](int64_t steps, auto change) {
+    TrainConfig config = small_config();
+    config.micro_batch_size = 2;
+    config.global_batch_size = 8;
+    config.train_iters = 10;
+    config.lr_decay_style = "WSD";
+    config.lr_wsd_decay_iters = steps;
+    change(config);
+    derive_and_check(config, {}, 1);
+    const TrainConfig::Derived& d = config.derived;
+    return std::pair(d.lr_decay_samples - d.lr_wsd_decay_samples, d.lr_wsd_decay_samples);
+  };
+  const auto ramp_up = [](TrainConfig& c) { c.rampup_batch_size = {"2", "2", "24"}; };
+  // Steps begin after 0, 2, 4, 6, 8, 12, 16, 22, 28 and 36 samples; the last one ends at 44.
+  EXPECT_EQ(samples(2, ramp_up), std::pair(28.0, 16.0));
+  EXPECT_EQ(samples(5, ramp_up), std::pair(12.0, 32.0));
+  EXPECT_EQ(samples(9, ramp_up), std::pair(2.0, 42.0));
+  EXPECT_EQ(samples(3, [&](TrainConfig& c) { ramp_up(c), c.lr_decay_iters = 6; }),
+            std::pair(6.0, 10.0));
+  EXPECT_EQ(samples(3, [](TrainConfig&) {}), std::pair(56.0, 24.0));
+  EXPECT_EQ(samples(12, [](TrainConfig&) {}), std::pair(-16.0, 96.0));
 }
 
 }  // namespace

@@ -72,7 +72,8 @@ TEST(Tutorials, MegatronLm345m) {
   EXPECT_EQ(d.lr_decay_samples, 2560000);
   EXPECT_EQ(d.lr_warmup_samples, 25600);
   EXPECT_TRUE(config.fp16);
-  EXPECT_EQ(config.metrics_file, "ckpt/metrics.jsonl");
+  EXPECT_EQ(config.derived.metrics_file, "ckpt/metrics.jsonl");
+  EXPECT_EQ(config.metrics_file, "");
 }
 
 TEST(Tutorials, MegatronLmGpt2OfTheHuggingFaceBlog) {

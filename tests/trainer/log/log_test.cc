@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <regex>
 
 #include <nlohmann/json.hpp>
@@ -185,6 +186,28 @@ TEST(Metrics, RefusesAFileThatIsNoRuns) {
   EXPECT_EQ(content_after(std::string(8, '\0') + line), line);
   EXPECT_EQ(content_after(line + std::string(8, '\0') + line + line), line + line + line);
   EXPECT_EQ(content_after(line + line.substr(0, line.size() - 1)), line + line);
+}
+
+TEST(Metrics, OneTrainerWritesAFile) {
+  const Folder folder;
+  const std::string path = folder / "metrics.jsonl";
+  IterationRecord r = some_record();
+  std::optional<Metrics> first;
+  first.emplace(MetricsOptions{.metrics_file = path}, 1);
+  first->interval(r);
+  const std::string line = read_file(path);
+  try {
+    Metrics({.metrics_file = path}, 1);
+    ADD_FAILURE() << "two trainers write one file";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(error.what(), path + ": another trainer is writing there");
+  }
+  EXPECT_EQ(read_file(path), line);
+  first.reset();
+  std::string said;
+  Metrics({.metrics_file = path, .say = [&](const std::string& text) { said = text; }}, 1);
+  EXPECT_EQ(said, path + ": line 1 is removed: this run begins at step 0");
+  EXPECT_EQ(read_file(path), "");
 }
 
 TEST(Metrics, ForgetsWhatADeadRunSaidAfterItsCheckpoint) {

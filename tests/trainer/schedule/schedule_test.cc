@@ -62,6 +62,30 @@ TEST(LrSchedule, EqualsMegatrons) {
   EXPECT_GT(points, 100);
 }
 
+// Values of GPT-NeoX's AnnealingLR: 20 iterations, warm-up of 2, in samples of batches of 2.
+TEST(LrSchedule, LinearToZeroEqualsGptNeoxs) {
+  LrSchedule s{.style = LrDecayStyle::linear_to_zero,
+               .max_lr = 0.01,
+               .min_lr = 0.001,
+               .warmup_steps = 4,
+               .decay_steps = 40};
+  for (const auto& [iteration, rate] : {std::pair{1, 0.005},
+                                        {2, 0.01},
+                                        {6, 0.0077777778},
+                                        {11, 0.005},
+                                        {15, 0.0027777778},
+                                        {18, 0.0011111111},
+                                        {19, 0.001},
+                                        {20, 0.001},
+                                        {21, 0.001}})
+    EXPECT_NEAR(learning_rate(s, iteration * 2), rate, 1e-9) << iteration;
+  s.min_lr = 0;
+  LrSchedule linear = s;
+  linear.style = LrDecayStyle::linear;
+  for (int steps = 0; steps < 50; ++steps)
+    EXPECT_EQ(learning_rate(s, steps), learning_rate(linear, steps)) << steps;
+}
+
 using Kind = Action::Kind;
 
 struct Layout {
