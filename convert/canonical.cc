@@ -89,17 +89,14 @@ void trim_vocabulary(CanonicalModel& model, int64_t vocab_size) {
 }
 
 int64_t pad_vocabulary(CanonicalModel& model, int64_t unit) {
-  constexpr int64_t kUsualUnit = 128;
   const int64_t before = model.spec.padded_vocab_size;
   const int64_t real = model.spec.vocab_size > 0 ? model.spec.vocab_size : before;
   const auto padded_to = [&](int64_t multiple) {
     return (real + multiple - 1) / multiple * multiple;
   };
-  int64_t rows = padded_to(unit > 0 ? unit : kUsualUnit);
-  if (unit == 0 && before > real) rows = before;
-  if (unit == 0) {  // the usual one, times the tensor-parallel ranks of the run that padded.
-    unit = kUsualUnit;
-    while (unit < rows && padded_to(unit) != rows) unit += kUsualUnit;
+  const int64_t rows = unit > 0 ? padded_to(unit) : before;
+  if (unit == 0) {
+    unit = rows & -rows;  // the largest power of two: 128 times tensor-parallel ranks, mostly.
     if (padded_to(unit) != rows) unit = rows;
   }
   for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {

@@ -54,10 +54,10 @@ struct CanonicalEntry {
 void trim_vocabulary(CanonicalModel& model, int64_t vocab_size);
 
 /// The rows that both have in a checkpoint for further training. Rows of padding take part in the
-/// softmax, so they are kept as they were trained: with `unit` 0 all of them, or as many as pad the
-/// vocabulary to a multiple of 128 if there are none; else as many as pad it to a multiple of
-/// `unit`. Rows that are lacking repeat the last one, as in Megatron's own converters.
-/// spec.vocab_size does not change. Returns the unit of the new size.
+/// softmax, so they are kept as they were trained: with `unit` 0 just those that there are; else as
+/// many as pad the vocabulary to a multiple of `unit`. Rows that are lacking repeat the last one,
+/// as in Megatron's own converters. spec.vocab_size does not change. Returns the unit of the new
+/// size.
 int64_t pad_vocabulary(CanonicalModel& model, int64_t unit);
 
 /// Every tensor of a model, in the order of forward.

@@ -185,8 +185,8 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})},
       {.name = "make-vocab-size-divisible-by",
        .value = "N",
-       .help = "Pad the vocabulary to a multiple of this. Default: as it is padded in the "
-               "checkpoint, else 128. Rows of padding count in the loss, so that another size "
+       .help = "Pad the vocabulary to a multiple of this. Default: as in the checkpoint; 128 for a "
+               "model of Hugging Face. Rows of padding count in the loss, so another size "
                "changes it.",
        .field = cli::integer(&Options::divisible_by, 1, 1 << 20)}}},
 };
@@ -372,16 +372,23 @@ void refuse_inputs(const Options& options, const CanonicalModel& model) {
                      inputs);
 }
 
+// For pad_vocabulary(): a model of Hugging Face is padded as a new one is.
+int64_t unit_of(const Options& options) {
+  return options.divisible_by.value_or(is_hf_input(options) ? 128 : 0);
+}
+
 // Says how the vocabulary is padded, and what the target makes of it.
 void say_padding(const Options& options, const CanonicalModel& model, cli::Console& console) {
   const int64_t real = model.spec.vocab_size, before = model.spec.padded_vocab_size;
-  if (real == before) return;
   const std::string padded = cli::concat("vocabulary of ", cli::with_commas(real), ", padded to ",
                                          cli::with_commas(before), " in the checkpoint");
   CanonicalModel target{.spec = model.spec};
-  if (options.to != "hf") pad_vocabulary(target, options.divisible_by.value_or(0));
+  if (options.to != "hf") pad_vocabulary(target, unit_of(options));
   const int64_t after = target.spec.padded_vocab_size;
-  if (after == before) return console.log(padded);
+  if (after == before || is_hf_input(options)) {
+    if (real != before) console.log(padded);
+    return;
+  }
   console.note(cli::concat(padded, " and to ", cli::with_commas(after),
                            " here: rows of padding count in the loss, which changes; without "
                            "--make-vocab-size-divisible-by it stays as it was"));
@@ -411,7 +418,7 @@ int run(Options& options, cli::Invocation& call) {
     MegatronTarget target{options.output,
                           options.layout == "core",
                           options.args_object == "ordereddict",
-                          options.divisible_by.value_or(0),
+                          unit_of(options),
                           safetensors_dtype(options.dtype),
                           options.force,
                           {}};
@@ -420,9 +427,9 @@ int run(Options& options, cli::Invocation& call) {
     return 0;
   }
   if (options.to == "trainer") {
-    write_start(model, tokenizer,
-                {options.output, options.divisible_by.value_or(0), safetensors_dtype(options.dtype),
-                 options.force});
+    write_start(
+        model, tokenizer,
+        {options.output, unit_of(options), safetensors_dtype(options.dtype), options.force});
     console.log("continue with: trainer --load " + options.output +
                 " --use-checkpoint-args --finetune ...");
     return 0;

@@ -120,7 +120,7 @@ cli::Group<Options> output_group() {
        {.name = "no-manifest", .help = "Write no .manifest.", .field = cli::off(&O::manifest)},
        {.name = "force",
         .letter = 'f',
-        .help = "Replace existing datasets of the prefix, with shards or without.",
+        .help = "Replace existing datasets.",
         .field = cli::on(&O::force)},
        {.name = "workers",
         .letter = 'w',
@@ -282,16 +282,13 @@ void refuse_inputs(const Options& options, const std::vector<std::string>& docum
   inputs.insert(inputs.end(), documents.begin(), documents.end());
   cli::refuse_input_as_output("--quarantine", quarantine_of(options), inputs);
   if (options.count) return cli::refuse_open_output("--quarantine", quarantine_of(options), "-");
-  const auto refuse = [&](const tokenize::DatasetNames& names) {
-    for (size_t key = 0; key < names.endings.size(); ++key) {
-      for (int64_t shard = 0; shard < names.most_shards(); ++shard) {
-        for (const char* end : {".idx", ".bin", ".manifest"})
-          cli::refuse_input_as_output("--output-prefix", names.prefix(key, shard) + end, inputs);
-      }
+  const tokenize::DatasetNames names = names_of(options);
+  for (size_t key = 0; key < names.endings.size(); ++key) {
+    for (int64_t shard = 0; shard < names.most_shards(); ++shard) {
+      for (const char* end : {".idx", ".bin", ".manifest"})
+        cli::refuse_input_as_output("--output-prefix", names.prefix(key, shard) + end, inputs);
     }
-  };
-  refuse(names_of(options));
-  if (options.force) refuse(names_of(options).other_form());  // which is removed
+  }
 }
 
 /// What an existing quarantine may be. A run that was killed while renaming may have renamed it

@@ -153,12 +153,16 @@ std::optional<int64_t> given_local(const PlanOptions& o) {
   return started ? started : o.local_world_size;
 }
 
-// A file's launcher is that of another run where the command says how many GPUs there are.
+// Where the command line says how many GPUs there are, a file's number is that of another run.
 template <class Names>
-void forget_launcher(PlanOptions& o, const Names& on_line) {
-  if (!on_line.contains("world-size") && !on_line.contains("local-world-size")) return;
-  if (!on_line.contains("nproc-per-node")) o.train.nproc_per_node.reset();
-  if (!on_line.contains("nnodes")) o.train.nnodes.reset();
+void forget_files_cluster(PlanOptions& o, const Names& on_line) {
+  const char* const kFlags[] = {"world-size", "local-world-size", "nproc-per-node", "nnodes"};
+  std::optional<int64_t>* const values[] = {&o.world_size, &o.local_world_size,
+                                            &o.train.nproc_per_node, &o.train.nnodes};
+  const auto is_on_line = [&](const char* flag) { return on_line.contains(flag); };
+  if (std::ranges::none_of(kFlags, is_on_line)) return;
+  for (size_t i = 0; i < std::size(kFlags); ++i)
+    if (!is_on_line(kFlags[i])) values[i]->reset();
 }
 
 // A command that starts ranks says how many: --nnodes times --nproc-per-node.
@@ -167,7 +171,9 @@ Cluster cluster_of(const PlanOptions& o) {
   const std::optional<int64_t> nodes = o.train.nnodes;
   std::optional<int64_t> local = given_local(o), world = o.world_size;
   if (nodes) {
-    if (!local && world && *world % *nodes == 0) local = *world / *nodes;
+    if (!local && world && *world % *nodes != 0)
+      throw UsageError(concat("--nnodes ", *nodes, " does not divide --world-size ", *world));
+    if (!local && world) local = *world / *nodes;
     if (!local && here > 0) local = here;
     if (!local)
       throw UsageError(concat("--nnodes ", *nodes,
@@ -182,8 +188,9 @@ Cluster cluster_of(const PlanOptions& o) {
   const int64_t of_host = local.value_or(std::min(*world, kUsualHost));
   if (*world > kMostGpus) throw UsageError(concat(*world, " GPUs: expected at most ", kMostGpus));
   if (*world % of_host != 0 && *world > of_host)
-    throw UsageError(concat(o.local_world_size ? "--local-world-size " : "--nproc-per-node ",
-                            of_host, " does not divide --world-size ", *world));
+    throw UsageError(concat(o.train.nproc_per_node ? "--nproc-per-node " : "--local-world-size ",
+                            of_host, local ? "" : ", the usual number,",
+                            " does not divide --world-size ", *world));
   return {.world_size = *world, .local_size = std::min(of_host, *world)};
 }
 
@@ -264,7 +271,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   }
   if (!card->note.empty()) call.console.note(card->note);
   if (o.device_memory_gb) set_device_memory(card->card, *o.device_memory_gb);
-  forget_launcher(o, call.parsed.on_line);
+  forget_files_cluster(o, call.parsed.on_line);
   const Cluster cluster = cluster_of(o);
   if (o.as_given) default_batch(config, cluster);
   SearchTask task =

@@ -308,8 +308,12 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     }
     if (start.checkpoint && !start.weights_only) {
       const RunState& state = start.checkpoint->meta().state;
-      config.derived.train_iters =
-          steps_of_run(config, state.iteration, state.consumed_train_samples);
+      TrainConfig::Derived& d = config.derived;
+      d.train_iters = steps_of_run(config, state.iteration, state.consumed_train_samples);
+      // After a change of the batch size, weighted data must last for what is ahead.
+      const int64_t ahead = std::max<int64_t>(d.train_iters - state.iteration, 0);
+      d.train_samples = std::max(d.train_samples, BatchSchedule(config).samples_after(
+                                                      ahead, state.consumed_train_samples));
     }
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);

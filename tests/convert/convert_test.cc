@@ -335,7 +335,8 @@ TEST_F(ConvertTest, ToMegatronAndBack) {
     for (const bool ordered : {false, true}) {
       const std::string folder =
           path(std::string(core ? "core" : "legacy") + (ordered ? "o" : "n"));
-      MegatronTarget target{.path = folder, .core_names = core, .ordered_args = ordered};
+      MegatronTarget target{
+          .path = folder, .core_names = core, .ordered_args = ordered, .divisible_by = 128};
       write_megatron(model, tokenizer(), target);
       expect_arguments(folder);
       CanonicalModel back = read_megatron(folder, {});
@@ -393,8 +394,10 @@ TEST_F(ConvertTest, PaddingHasAUnit) {
   };
   EXPECT_EQ(unit(538, 640), std::pair(int64_t{128}, int64_t{640}));
   EXPECT_EQ(unit(538, 768), std::pair(int64_t{256}, int64_t{768}));
-  EXPECT_EQ(unit(97, 104), std::pair(int64_t{104}, int64_t{104}));
-  EXPECT_EQ(unit(538, 538), std::pair(int64_t{128}, int64_t{640}));
+  EXPECT_EQ(unit(97, 104), std::pair(int64_t{8}, int64_t{104}));
+  EXPECT_EQ(unit(90, 104), std::pair(int64_t{104}, int64_t{104}));
+  EXPECT_EQ(unit(538, 538), std::pair(int64_t{2}, int64_t{538}));
+  EXPECT_EQ(unit(538, 538, 128), std::pair(int64_t{128}, int64_t{640}));
   EXPECT_EQ(unit(538, 640, 64), std::pair(int64_t{64}, int64_t{576}));
 }
 

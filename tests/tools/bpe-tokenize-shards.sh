@@ -43,12 +43,13 @@ echo "- with shards or without, not both"
 bpe-tokenize -q $VOCAB -o form --shard-tokens 50 in.jsonl
 bpe-tokenize -q $VOCAB -o form --json-keys title -- in.jsonl # another key's
 bpe-tokenize -q $VOCAB -o form in.jsonl 2>&1
-rm form_00000_text_document.*
-bpe-tokenize -q $VOCAB -o form in.jsonl 2>&1
-bpe-tokenize -q $VOCAB -o form -f form_00001_text_document.manifest 2>&1
-bpe-tokenize -q $VOCAB -o form -f in.jsonl && ls form_*
+bpe-tokenize -q $VOCAB -o form -f in.jsonl 2>&1
+ls form_*.idx
+rm form_0*
+bpe-tokenize -q $VOCAB -o form -f in.jsonl
 bpe-tokenize -q $VOCAB -o form --shard-tokens 50 in.jsonl 2>&1
-bpe-tokenize -q $VOCAB -o form -f --shard-tokens 50 in.jsonl && ls form_*.idx
+bpe-tokenize -q $VOCAB -o form -f --shard-tokens 50 in.jsonl 2>&1
+ls form_*.idx
 echo "- too many, and nothing is left"
 seq 1100 | sed 's/.*/{"text": "word &"}/' >many.jsonl
 bpe-tokenize -q $VOCAB -o many --shard-tokens 1 many.jsonl 2>&1

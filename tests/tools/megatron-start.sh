@@ -9,11 +9,10 @@ for i in $(seq 60); do
 done >lines.jsonl
 bpe-tokenize --input lines.jsonl --output-prefix lines $VOCAB --append-eod --quiet
 megatron-to-hf --quiet --input "$G/v3.pt" --output hf $VOCAB
-hf-to-megatron --quiet --input hf --output from-hf
 for source in tp2pp2 virtual deepspeed; do
   megatron-to-hf --quiet --to trainer --input "$G/$source" --output "start-$source" $VOCAB
-  cmp from-hf/iter_*/rank_00000_model.safetensors \
-    "start-$source"/iter_*/rank_00000_model.safetensors && echo "$source: the same weights"
+  megatron-to-hf --quiet --input "start-$source" --output "back-$source" $VOCAB
+  cmp hf/model.safetensors "back-$source/model.safetensors" && echo "$source: the same weights"
 done
 megatron-to-hf --quiet --to trainer --input "$G/tp2pp2" --output start-tp2pp2 $VOCAB
 echo "again: $?"
@@ -35,7 +34,7 @@ for source in megatron deepspeed torch_dist v3.pt hf; do refused --load $source 
 refused --pretrained-checkpoint megatron/ --ckpt-step 10 \
   --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" | tee line | sed "s:$G/::g"
 $(sed 's/.*: convert it with \(.*\) and give .*/\1/' line) --quiet
-cmp from-hf/iter_*/rank_00000_model.safetensors \
+cmp start-tp2pp2/iter_*/rank_00000_model.safetensors \
   megatron-start/iter_*/rank_00000_model.safetensors && echo "the command makes the start"
 refused --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --vocab-size 9 \
   --save megatron

@@ -77,6 +77,29 @@ TEST_F(AsMegatronTest, SamplesAreThoseOfTheWholeRun) {
             0)
       << read("err");
   EXPECT_EQ(read("t/latest_checkpointed_iteration.txt"), "8");
+  // Weighted data are as many samples as the run asks for: 20, and two steps of 16.
+  const auto weighted = [&](const Words& more) {
+    Words words = {"--data-path",
+                   "1",
+                   "d",
+                   "--train-tokens",
+                   "641",
+                   "--save",
+                   "w",
+                   "--load",
+                   "w",
+                   "--lr-decay-samples",
+                   "48",
+                   "--override-opt_param-scheduler",
+                   "--log-interval",
+                   "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return by_samples(words);
+  };
+  ASSERT_EQ(weighted({"--exit-interval", "5"}).status, 75) << read("err");
+  const Ended larger = weighted({"--global-batch-size", "16"});
+  EXPECT_EQ(larger.status, 0) << larger.err;
+  EXPECT_EQ(field("w/metrics.jsonl", 7, "consumed_train_samples"), 52);
 }
 
 // Megatron loads the schedule's position with the optimizer.

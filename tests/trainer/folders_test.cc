@@ -195,6 +195,10 @@ TEST_F(FoldersTest, MetricsOfAnotherRunAreNotRemoved) {
   EXPECT_THAT(again.err, ContainsRegex("m.jsonl: lines 1 to [0-9]+ are removed: this run begins at "
                                        "step 0\n"));
   EXPECT_EQ(std::ranges::count(read("m.jsonl"), '\n'), std::ranges::count(lines, '\n'));
+  // The checkpoint says so, too, where config.toml is the user's.
+  std::ofstream(folder_ + "/a/config.toml", std::ios::app) << "# mine\n";
+  std::ofstream(folder_ + "/a/config.toml") << "lr = 1\n# mine\n";
+  EXPECT_EQ(run({"--metrics-file", "m.jsonl", "--save", "a", "--load", "a"}).status, 0);
 }
 
 }  // namespace

@@ -55,14 +55,19 @@ TEST_F(PlanClusterTest, TheLaunchersFlagsGiveTheCluster) {
   EXPECT_THAT(error({"--global-batch-size", "16", "--world-size", "8", "--nnodes", "2",
                      "--nproc-per-node", "8"}),
               HasSubstr("--world-size 8, but --nnodes 2 of 8 GPUs each"));
+  EXPECT_THAT(error({"--global-batch-size", "16", "--world-size", "12"}),
+              HasSubstr("--local-world-size 8, the usual number, does not divide --world-size 12"));
+  EXPECT_THAT(error({"--global-batch-size", "16", "--world-size", "8", "--nnodes", "3"}),
+              HasSubstr("--nnodes 3 does not divide --world-size 8"));
   EXPECT_THAT(
       error({"--global-batch-size", "16", "--nproc-per-node", "4", "--local-world-size", "8"}),
       HasSubstr("--local-world-size 8, but --nproc-per-node 4: both are the GPUs of a"));
 }
 
-// A file's launcher is that of another run where the command says how many GPUs there are.
-TEST_F(PlanClusterTest, TheCommandsNumberBeatsAFilesLauncher) {
+// A file's numbers are those of another run where the command says how many GPUs there are.
+TEST_F(PlanClusterTest, TheCommandsNumberBeatsAFiles) {
   std::ofstream(folder_ + "/c.toml") << "nproc-per-node = 1\n";
+  std::ofstream(folder_ + "/w.toml") << "local-world-size = 8\nworld-size = 8\n";
   const auto local = [&](const Words& more) {
     const Ended ended = plan(
         kModel + Words{"--config", "c.toml", "--max-global-batch-size", "16", "--json"} + more);
@@ -71,6 +76,7 @@ TEST_F(PlanClusterTest, TheCommandsNumberBeatsAFilesLauncher) {
   };
   EXPECT_EQ(local({"--world-size", "4"}), 4);
   EXPECT_EQ(local({}), 1);
+  EXPECT_EQ(local({"--config", "w.toml", "--nproc-per-node", "4"}), 4);
   EXPECT_EQ(local({"--world-size", "4", "--nproc-per-node", "2"}), 2);
 }
 

@@ -59,7 +59,7 @@ DatasetWriter::DatasetWriter(DatasetNames names, const indexed::BuilderOptions& 
   killed_ = was_killed();
   if (names_.shard_tokens > 0 && !killed_ && options_.existing == indexed::Existing::refuse)
     refuse_old_shards();
-  if (options_.existing == indexed::Existing::refuse) refuse_other_form();
+  refuse_other_form();
   for (size_t key = 0; key < keys_.size(); ++key) open_shard(key);
 }
 
@@ -92,34 +92,31 @@ void DatasetWriter::refuse_old_shards() const {
   }
 }
 
-/// Readers of the folder would read every document twice.
+/// Readers of the folder would read every document twice. Nothing is removed, also with --force: a
+/// dataset of such a name may be another run's whole one.
 void DatasetWriter::refuse_other_form() const {
   const DatasetNames other = names_.other_form();
   for (size_t key = 0; key < other.endings.size(); ++key) {
-    for (int64_t shard = 0; shard < other.most_shards(); ++shard) {
-      const std::string index = other.prefix(key, shard) + ".idx";
-      if (fs::exists(index))
-        throw std::system_error(EEXIST, std::generic_category(),
-                                indexed::message(index, ": the same prefix with",
-                                                 other.shard_tokens == 0 ? "out shards" : " shards",
-                                                 ", not replaced without --force"));
-    }
+    const std::string index = other.prefix(key, 0) + ".idx";
+    if (fs::exists(index))
+      throw std::system_error(
+          EEXIST, std::generic_category(),
+          indexed::message(index, ": looks like the same dataset with",
+                           other.shard_tokens == 0 ? "out shards" : " shards",
+                           ", which would be read twice: remove it, or give another "
+                           "--output-prefix"));
   }
 }
 
-/// Removes what an earlier run has that this one replaces but does not make, surplus shards and the
-/// other form: readers would use them too.
-void DatasetWriter::remove_old() const {
-  const auto remove = [](const DatasetNames& names, size_t key, int64_t first) {
-    for (int64_t shard = first; shard < names.most_shards(); ++shard) {
-      const std::string prefix = names.prefix(key, shard);
-      if (!has_index(prefix)) continue;
+/// Removes surplus shards of an earlier run that this one replaces: readers would use them too.
+void DatasetWriter::remove_old_shards() const {
+  for (size_t key = 0; key < keys_.size(); ++key) {
+    for (int64_t shard = static_cast<int64_t>(keys_[key].shards.size()); shard < kMostShards;
+         ++shard) {
+      const std::string prefix = names_.prefix(key, shard);
+      if (!has_index(prefix)) break;
       for (const char* ending : {".idx", ".bin", ".manifest"}) fs::remove(prefix + ending);
     }
-  };
-  for (size_t key = 0; key < keys_.size(); ++key) {
-    remove(names_, key, static_cast<int64_t>(keys_[key].shards.size()));
-    remove(names_.other_form(), key, 0);
   }
 }
 
@@ -233,7 +230,8 @@ void DatasetWriter::give_names() {
   const indexed::NamingSection section;
   for (const Key& key : keys_)
     for (const auto& shard : key.shards) shard->give_names();
-  if (options_.existing == indexed::Existing::replace) remove_old();
+  if (names_.shard_tokens > 0 && options_.existing == indexed::Existing::replace)
+    remove_old_shards();
 }
 
 std::vector<DatasetWriter::Written> DatasetWriter::written() const {

@@ -49,7 +49,7 @@ class DatasetWriter {
  public:
   /// `trace` records which lines the documents came from; not possible if empty ones are left out.
   /// Errors: those of IndexedDatasetBuilder; std::system_error (EEXIST) for shards of an earlier
-  /// run, or its dataset of the other form, unless they are replaced.
+  /// run, unless they are replaced; and for its dataset of the other form.
   DatasetWriter(DatasetNames names, const indexed::BuilderOptions& options,
                 indexed::Provenance provenance, bool trace);
 
@@ -87,7 +87,7 @@ class DatasetWriter {
   bool was_killed() const;
   void refuse_old_shards() const;
   void refuse_other_form() const;
-  void remove_old() const;
+  void remove_old_shards() const;
   void open_shard(size_t key);
   void close_shard(size_t key);
   void add_to_shards(size_t key, const EncodedKey& encoded);

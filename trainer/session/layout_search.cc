@@ -399,6 +399,7 @@ SearchResult Search::run(bool all) {
     missed_.clear();
     for (Core& core : order) core.examined = 0;
     result = fresh;
+    result.began_again = true;
     examine(order, all, result);
     verify_best(result);
   }

@@ -67,7 +67,8 @@ struct SearchResult {
   std::optional<Miss> nearest_miss;
   /// If none fits and the nearest miss recomputes or offloads: the one that takes least without.
   std::optional<LeastMemory> least_plain;
-  double seconds = 0;  ///< Duration of the search.
+  bool began_again = false;  ///< A layout that was found did not fit by its exact plan.
+  double seconds = 0;        ///< Duration of the search.
 
   /// How many the trainer refuses.
   int64_t refused() const noexcept {

@@ -190,12 +190,22 @@ bool goes_on_without_optimizer(const TrainConfig& config, const Checkpoint& chec
          lies_in(checkpoint.path(), config.save);
 }
 
-bool has_metrics_of_others(const TrainConfig& config, int restarts) {
+// torchrun starts ranks again that have refused a file: that it is another start says nothing.
+bool has_metrics_of_others(const TrainConfig& config, const rendezvous::Launch& launch,
+                           const CheckpointMeta* own) {
   const std::string& file = config.metrics_file;
-  if (file.empty() || restarts > 0 || lies_in(file, config.save)) return false;
-  const std::string known = config.save.empty() ? "" : metrics_named_in(config.save);
-  std::error_code none;
-  return known != file && !std::filesystem::equivalent(known, file, none);
+  if (file.empty() || lies_in(file, config.save)) return false;
+  if (config.save.empty())
+    return !launch.requeued && (launch.restarts == 0 || launch.launcher == "torchrun");
+  std::vector<std::string> known = {metrics_named_in(config.save)};
+  if (own != nullptr && own->config.contains("metrics-file")) {
+    const std::vector<std::string>& named = own->config.at("metrics-file");
+    known.insert(known.end(), named.begin(), named.end());
+  }
+  return std::ranges::none_of(known, [&](const std::string& name) {
+    std::error_code none;
+    return name == file || std::filesystem::equivalent(name, file, none);
+  });
 }
 
 }  // namespace trainer

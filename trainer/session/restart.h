@@ -65,9 +65,11 @@ void expect_own_start(const Start& start, const TrainConfig& config, bool from_s
 /// with --no-save-optim. Errors: none.
 bool goes_on_without_optimizer(const TrainConfig& config, const Checkpoint& checkpoint);
 
-/// Whether the lines that --metrics-file has are another run's, at the first start of this one
-/// (`restarts` is 0): the file is not in --save, and the config.toml there does not name it.
+/// Whether the lines that --metrics-file has are another run's: the file is not in --save, and
+/// neither the config.toml there names it nor `own`, the checkpoint there from which the run goes
+/// on. Without --save they are its own where it is started again, but not by torchrun.
 /// Errors: none.
-bool has_metrics_of_others(const TrainConfig& config, int restarts);
+bool has_metrics_of_others(const TrainConfig& config, const rendezvous::Launch& launch,
+                           const CheckpointMeta* own);
 
 }  // namespace trainer

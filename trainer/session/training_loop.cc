@@ -147,7 +147,8 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .last_interval = first_iteration_ - state_.interval_steps,
           .from_elsewhere = elsewhere,
           .only_adds = config.skip_train,
-          .is_of_others = has_file && has_metrics_of_others(config, parts_.job.launch().restarts),
+          .is_of_others = has_file && has_metrics_of_others(config, parts_.job.launch(),
+                                                            meta && !elsewhere ? &*meta : nullptr),
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
   metrics_->configuration(effective_config(config), first_iteration_, wall_clock());

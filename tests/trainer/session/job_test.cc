@@ -426,5 +426,25 @@ TEST_F(MemoryStartTest, ARecordThatCannotBeReadIsNone) {
   EXPECT_THAT(start(1).second, HasSubstr("nothing in memory to continue from"));
 }
 
+// torchrun starts ranks again that were refused, which does not make the lines theirs.
+TEST(MetricsOfOthers, DependOnWhoStartsAgain) {
+  using rendezvous::Launch;
+  TrainConfig config;
+  config.metrics_file = "m.jsonl";
+  EXPECT_TRUE(has_metrics_of_others(config, Launch{}, nullptr));
+  EXPECT_TRUE(
+      has_metrics_of_others(config, Launch{.launcher = "torchrun", .restarts = 1}, nullptr));
+  EXPECT_FALSE(
+      has_metrics_of_others(config, Launch{.launcher = "trainer", .restarts = 1}, nullptr));
+  EXPECT_FALSE(
+      has_metrics_of_others(config, Launch{.launcher = "torchrun", .requeued = true}, nullptr));
+  config.save = "nowhere";
+  const Launch again{.launcher = "trainer", .restarts = 1, .requeued = true};
+  EXPECT_TRUE(has_metrics_of_others(config, again, nullptr));
+  CheckpointMeta own;
+  own.config["metrics-file"] = {"m.jsonl"};
+  EXPECT_FALSE(has_metrics_of_others(config, again, &own));
+}
+
 }  // namespace
 }  // namespace trainer
