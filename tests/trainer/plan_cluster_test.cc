@@ -14,13 +14,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using Words = std::vector<std::string>;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 const Words kModel = {"--num-layers",          "4",     "--hidden-size", "512",
                       "--num-attention-heads", "8",     "--seq-length",  "512",
                       "--vocab-size",          "50257", "--gpu",         "h200"};

@@ -16,13 +16,6 @@ namespace {
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
-using Words = std::vector<std::string>;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 class PlanProgramTest : public ProgramTest {
  protected:
   Ended plan(const Words& words, const std::map<std::string, std::string>& environment = {}) {

@@ -25,6 +25,14 @@
 
 namespace trainer {
 
+using Words = std::vector<std::string>;
+
+/// The words of a command line, one after the other.
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 /// How a run ended: exit status, or 128 + signal; what it printed on either stream.
 struct Ended {
   int status = 0;

@@ -251,7 +251,10 @@ class InlineStripper {
   // seen from inside.
   void mark_gap() {
     const bool at_edge = out_.empty() || at_ == text_.size();
-    at_edge&& depth_ > 0 ? out_.push_back(kGap) : wiki::mark_gap(out_, text_.substr(at_));
+    if (at_edge && depth_ > 0)
+      out_.push_back(kGap);
+    else
+      wiki::mark_gap(out_, text_.substr(at_));
   }
 
   void script(const Tag& tag) {

@@ -162,7 +162,7 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
     file_ = std::make_unique<LogFile>(LogFileOptions{
         .path = options_.metrics_file,
         .descriptor = options_.descriptor,
-        .exclusive = !options_.only_adds,  // lines of one write each do not mix.
+        .exclusive = !options_.only_adds,  // it may evaluate beside the run that trains.
         .prepare = [this] { return take_over(); },
         .gap =
             [](int64_t lost, int64_t iteration) {

@@ -203,6 +203,8 @@ TEST(Metrics, OneTrainerWritesAFile) {
     EXPECT_EQ(error.what(), path + ": another trainer is writing there");
   }
   EXPECT_EQ(read_file(path), line);
+  Metrics({.metrics_file = path, .only_adds = true}, 1);  // evaluates beside it.
+  EXPECT_EQ(read_file(path), line);
   first.reset();
   std::string said;
   Metrics({.metrics_file = path, .say = [&](const std::string& text) { said = text; }}, 1);
