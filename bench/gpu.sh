@@ -7,17 +7,21 @@
 #                                        libraries, cuDNN 9, NCCL 2 and python3 with torch, which
 #                                        may bring these libraries
 # Parts, in the order given; one, data and zero also time PyTorch in the same call:
-#   check    every test with the label gpu, and the trainer program's tests of many ranks; tests of
-#            several GPUs if there are enough
+#   check    single, and several if there are enough GPUs
+#   single   every test with the label gpu that needs one
+#   several  those that need several, and the trainer program's tests of many ranks
 #   sanitize compute-sanitizer over our kernels in the operations' tests, SANITIZE_SECONDS (150) a
 #            tool; racecheck and initcheck over bf16 without the products, which they cannot run;
 #            SANITIZE_FILTER: other cases
 #   start    seconds from the start of the process to the first step (bench/first-step.sh)
 #   one      tokens/s, power and clock of each model on one GPU; the fused product compared with
 #            cuBLASLt's
-#   data     data parallel and ZeRO-1 on all GPUs, compared with torch's DDP and FSDP2
-#   zero     6.7B and 13B with their state divided among all GPUs or on the host, compared with
-#            FSDP2
+#   data     data parallel and ZeRO-1 on all GPUs beside one process on each GPU at the same time,
+#            and beside torch's DDP and FSDP2; the same in FP8, beside torchao if it is there
+#   zero     6.7B and 13B with their state divided among all GPUs, in bf16 and FP8, compared with
+#            FSDP2; as much of it as the GPUs' memory holds
+#   offload  13B with ZeRO-1, its state on the host
+#   warm     compiles PyTorch's side of data and zero into its cache, which a later call uses
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
 #   muon     one GPU's models and, with several, 1.3B divided among them: a step with Muon and one
@@ -35,13 +39,16 @@
 #   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
 #   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one
 #            and two GPUs (bench/plan.sh)
-#   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written
+#   regret   layouts of three models on four GPUs (of four models on two), predicted and measured, in
+#            REGRET_SECONDS (300) at most
+#   save     6.7B on all GPUs: steps while a checkpoint is written, and the seconds from the kill of a
+#            rank to the next step, from disk and from memory (bench/lost_rank.py)
+# SAID: a folder that keeps what the tests said, also of those that did not end.
 # SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B.
-# SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
-ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
+ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test gemm_choices_test) # each on one GPU
 PROGRAMS=(trainer plan-training generate make-dataset bpe-tokenize shuffle-index megatron-to-hf)
-TESTS=("${ONE[@]}" gemm_choices_test comm_cuda_test layout_cuda_test trainer_program_test)
+TESTS=("${ONE[@]}" comm_cuda_test layout_cuda_test trainer_program_test)
 
 pack() {
   local build source out=$2 name
@@ -58,7 +65,7 @@ pack() {
     xargs -I{} cp -L {} "$folder/lib"
   (cd "$source" &&
     cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl \
-      bench/step/{torch_step,program_rate}.py bench/curve/samples.py \
+      bench/lost_rank.py bench/step/{torch_step,program_rate}.py bench/curve/samples.py \
       bench/fp8/{loss.sh,curves.py,torch_loss.py} tests/golden/trainer "$folder")
   # Tests look for goldens and programs where they were built.
   printf '%s\n' "$source" "$build" >"$folder/source"
@@ -80,31 +87,40 @@ torch() { # GPUS ARGUMENTS...
     tail -n 3 "$folder/torch.err"
 }
 
-# The tests of one GPU side by side, each on its own where there are as many; then those of several,
-# and the launcher's and the lost ranks' of trainer_program_test with a GPU for each rank.
 check() {
+  local failed=0
+  single || failed=1
+  [ "$gpus" -lt 2 ] || several || failed=1
+  return $failed
+}
+# Side by side, each on its own where there are as many GPUs.
+single() {
   local name failed=0 gpu=0
   for name in "${ONE[@]}"; do
-    CUDA_VISIBLE_DEVICES=$((gpu++ % gpus)) tested "$name" &
+    CUDA_VISIBLE_DEVICES=$gpu tested "$name" &
+    gpu=$(((gpu + 1) % gpus))
     [ "$gpus" -gt 1 ] || wait -n || failed=1
   done
   while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
-  tested gemm_choices_test || failed=1
+  return $failed
+}
+several() {
+  local failed=0
   tested comm_cuda_test || failed=1
   tested layout_cuda_test || failed=1
   # Left out: cases in which one machine plays two hosts, which would use a GPU
   # twice, or one without GPUs.
-  [ "$gpus" -lt 2 ] ||
-    TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) tested trainer_program_test \
+  TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) tested trainer_program_test \
     --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
 ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.ADeviceThatIsGoneIsToldToAll" || failed=1
   return $failed
 }
 tested() { # PROGRAM ARGUMENTS...
-  local status=0 begin=$SECONDS
-  "$folder/build/release/tests/$1" --gtest_brief=1 "${@:2}" >"$folder/said.$1" 2>&1 || status=$?
+  local status=0 begin=$SECONDS said=${SAID:-$folder}/said.$1
+  "$folder/build/release/tests/$1" "${@:2}" >"$said" 2>&1 || status=$?
   echo "$1: status $status after $((SECONDS - begin)) s"
-  grep -vE 'SKIPPED|: Skipped$|^needs [0-9]+ GPU|^Running main' "$folder/said.$1" || true
+  grep -vE 'SKIPPED|: Skipped$|^needs [0-9]+ GPU|^Running main|^\[ RUN|^\[  +OK|^\[---|^$' \
+    "$said" || true
   return $status
 }
 sanitize() {
@@ -135,24 +151,79 @@ one() {
   torch 1 --model 124M,345M,774M,1558M,1.3B
   ours --model 124M,1558M
 }
+# The same load on each GPU by itself, all at once: what four times one GPU is on these four.
+each_alone() {
+  local i
+  echo
+  echo "bench-step --engine $*, on each GPU by itself"
+  for ((i = 0; i < gpus; ++i)); do
+    touch "$folder/choices" && cp "$folder/choices" "$folder/choices.$i"
+    CUDA_VISIBLE_DEVICES=$i bench-step --engine --choices "$folder/choices.$i" --seconds "$each" \
+      "$@" >"$folder/said.$i" 2>&1 &
+  done
+  wait
+  for ((i = 0; i < gpus; ++i)); do tail -n 1 "$folder/said.$i"; done
+  cp "$folder/choices.0" "$folder/choices"
+}
+torchao() { python3 -c 'import torchao' 2>/dev/null; }
 data() {
   local model
   for model in 124M 1.3B; do
+    each_alone --model $model
     ours --gpus "$gpus" --model $model --overlap
     ours --gpus "$gpus" --model $model --overlap --zero-stage 1
+    ours --gpus "$gpus" --model $model
     torch "$gpus" --shard ddp --model $model
+    torch "$gpus" --shard fsdp --model $model
+    each_alone --model $model --fp8 delayed
+    ours --gpus "$gpus" --model $model --overlap --zero-stage 1 --fp8 delayed-gather
+    ! torchao || torch "$gpus" --shard fsdp --model $model --float8 tensorwise
   done
-  for model in 124M 1.3B; do torch "$gpus" --shard fsdp --model $model; done
 }
 zero() {
-  ours --gpus "$gpus" --model 6.7B --overlap --zero-stage 2
-  ours --gpus "$gpus" --model 6.7B --overlap --zero-stage 3
-  torch "$gpus" --shard fsdp --model 6.7B
+  local size peer
+  # Memory of the smallest GPU, in MiB: 13B and 6.7B at 8x2048 need more than 80 GB.
+  size=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | sort -n | head -n 1)
+  local small=(--gpus "$gpus" --model 6.7B --overlap) batch recompute=()
+  [ "$size" -gt 100000 ] || recompute=(--recompute full)
+  ours "${small[@]}" --zero-stage 3
+  ours "${small[@]}" --zero-stage 3 --fp8 delayed-gather
+  for peer in "" tensorwise; do
+    [ -z "$peer" ] || torchao || continue
+    torch "$gpus" --shard fsdp --model 6.7B ${peer:+--float8 $peer}
+  done
+  if [ "$size" -gt 100000 ]; then
+    ours "${small[@]}" --zero-stage 1
+    ours "${small[@]}" --zero-stage 2
+    ours "${small[@]}" --zero-stage 2 --fp8 delayed-gather
+    batch=(--micro-batch-size 8)
+    ours "${small[@]}" "${batch[@]}" --zero-stage 2
+    ours "${small[@]}" "${batch[@]}" --zero-stage 3
+    ours "${small[@]}" "${batch[@]}" --zero-stage 2 --fp8 delayed-gather
+    for peer in "" tensorwise; do
+      [ -z "$peer" ] || torchao || continue
+      torch "$gpus" --shard fsdp --model 6.7B "${batch[@]}" ${peer:+--float8 $peer}
+    done
+    ours --gpus "$gpus" --model 13B --overlap --zero-stage 1
+    ours --gpus "$gpus" --model 13B --overlap --zero-stage 2
+  fi
+  ours --gpus "$gpus" --model 13B --overlap --zero-stage 3 "${recompute[@]}"
+  ours --gpus "$gpus" --model 13B --overlap --zero-stage 3 --fp8 delayed-gather "${recompute[@]}"
+  for peer in "" tensorwise; do
+    [ -z "$peer" ] || torchao || continue
+    torch "$gpus" --shard fsdp --model 13B ${peer:+--float8 $peer}
+  done
+}
+offload() {
   ours --gpus "$gpus" --model 13B --overlap --zero-stage 1 --cpu-offload --recompute full
-  ours --gpus "$gpus" --model 13B --overlap --zero-stage 1
-  ours --gpus "$gpus" --model 13B --overlap --zero-stage 2
-  ours --gpus "$gpus" --model 13B --overlap --zero-stage 3
-  torch "$gpus" --shard fsdp --model 13B
+}
+warm() {
+  local model each=0
+  for model in 1.3B 124M; do torch "$gpus" --warm --shard ddp --model $model; done
+  for model in 1.3B 124M 6.7B 13B; do
+    torch "$gpus" --warm --shard fsdp --model $model
+    ! torchao || torch "$gpus" --warm --shard fsdp --model $model --float8 tensorwise
+  done
 }
 tensor() {
   ours --gpus "$gpus" --model 6.7B --tensor-model-parallel-size "$gpus" --sequence-parallel
@@ -243,19 +314,16 @@ plan() {
     calibrate cases table
   cat "${PLAN_OUT:-plan-results}/card.json"
 }
+regret() {
+  python3 "$folder/bench/plan.py" regret "$gpus" --seconds 1.5 --layouts 5 --spread \
+    ${PLAN_CARD:+--card "$PLAN_CARD"} --limit "${REGRET_SECONDS:-300}" --out regret.jsonl || true
+  python3 "$folder/bench/plan.py" table regret.jsonl
+}
 save() {
-  make-dataset "$folder/d" 4000 4000 1 int32 no-manifest >/dev/null
-  trainer --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \
-    --seq-length 2048 --max-position-embeddings 2048 \
-    --micro-batch-size 4 --global-batch-size $((4 * gpus)) --bf16 \
-    --lr 1e-4 --lr-decay-style constant --vocab-size 50257 \
-    --attention-dropout 0 --hidden-dropout 0 \
-    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
-    --data-path "$folder/d" --split 100,0,0 --eval-iters 0 --log-interval 1 \
-    --train-iters "${SAVE_ITERATIONS:-48}" \
-    --save "$folder/saved" --save-interval 12 --keep-last 1 2>&1 |
-    grep -E 'iteration +[0-9]+|checkpoint' | cut -c1-150 || true
-  rm -rf "$folder/saved"
+  local stage=1 size
+  size=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | sort -n | head -n 1)
+  [ "$size" -gt 100000 ] || stage=3 # 80 GB
+  python3 "$folder/bench/lost_rank.py" --gpus "$gpus" --zero-stage $stage || true
 }
 
 # A link at a place where the tests look, unless something is there.

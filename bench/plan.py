@@ -5,7 +5,10 @@
   plan.py draw                             writes the cases to standard output; fixed seed
   plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE] [--done FILE]
                                            --done: leaves out the cases of these results
-  plan.py regret GPUS [--card FILE] ...    measures every layout of four models on so many GPUs
+  plan.py regret GPUS [--card FILE] [--layouts N] [--spread] ...
+                                           measures the N best layouts of some models on so many
+                                           GPUs: first each model's best, then each one's second;
+                                           --spread: also the best of each tensor by pipeline size
   plan.py again RESULTS... [--card NAME]   predicts measured cases anew, without a GPU; prints
                                            results
   plan.py table RESULTS...                 a table of results, the errors, and a plot (plan.svg)
@@ -209,12 +212,35 @@ def added(flags, given):
     return out
 
 
-REGRET = [
-    ("124M", 12, 768, 12, 1024, 64),
-    ("1.3B", 24, 2048, 16, 2048, 16),
-    ("6.7B/2", 16, 4096, 32, 2048, 16),
-    ("774M", 36, 1280, 20, 4096, 16),
-]
+REGRET = {  # by GPUS: model, layers, hidden, heads, sequence, batch
+    2: [
+        ("124M", 12, 768, 12, 1024, 64),
+        ("1.3B", 24, 2048, 16, 2048, 16),
+        ("6.7B/2", 16, 4096, 32, 2048, 16),
+        ("774M", 36, 1280, 20, 4096, 16),
+    ],
+    4: [
+        ("124M", 12, 768, 12, 1024, 256),
+        ("1.3B", 24, 2048, 16, 2048, 64),
+        ("6.7B/2", 16, 4096, 32, 2048, 32),
+    ],
+}
+
+
+def sizes(layout):
+    """Tensor and pipeline size of a planned layout."""
+    flags = layout["flags"]
+    names = "--tensor-model-parallel-size", "--pipeline-model-parallel-size"
+    return tuple(flags[flags.index(name) + 1] if name in flags else "1" for name in names)
+
+
+def spread(plan, count):
+    """The first `count` layouts, and the first of each tensor by pipeline size after them."""
+    taken = plan[:count]
+    for layout in plan[count:]:
+        if sizes(layout) not in map(sizes, taken):
+            taken.append(layout)
+    return taken
 
 
 def regret(arguments):
@@ -222,21 +248,29 @@ def regret(arguments):
     out = open(arguments.out, "w") if arguments.out else sys.stdout
 
     def work(data):
-        for name, layers, hidden, heads, seq, batch in REGRET:
+        chosen = {}
+        for name, layers, hidden, heads, seq, batch in REGRET[arguments.gpus]:
             flags = (
                 f"--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads} "
                 f"--seq-length {seq} --global-batch-size {batch}"
             ).split()
-            chosen = predict(flags, arguments.gpus, arguments.card, arguments.layouts)
-            for place, best in enumerate(chosen["best"]):
+            top = 1000 if arguments.spread else arguments.layouts
+            plan = predict(flags, arguments.gpus, arguments.card, top)
+            product, layouts = plan["card"]["product"], spread(plan["best"], arguments.layouts)
+            chosen[name] = flags, product, layouts
+        for place in range(max(len(layouts) for _, _, layouts in chosen.values())):
+            for name, (flags, product, layouts) in chosen.items():
+                if place >= len(layouts):
+                    continue
                 if time.time() - begin > arguments.limit:
                     return
+                best = layouts[place]
                 row = {
                     "model": name,
                     "place": place,
                     "layout": best["layout"],
                     "gpus": arguments.gpus,
-                    "card": chosen["card"]["product"],
+                    "card": product,
                     "predicted_seconds": best["step_seconds"],
                     "predicted_bytes": best["memory_bytes"],
                 }
@@ -407,6 +441,7 @@ def main():
             one.add_argument("--done")
         else:
             one.add_argument("--layouts", type=int, default=14)
+            one.add_argument("--spread", action="store_true")
         one.add_argument("gpus", type=int)
         one.add_argument("--card")
         one.add_argument("--out")

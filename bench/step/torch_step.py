@@ -4,22 +4,24 @@ PyTorch does it here.
 
 torch_step.py [--model 124M,345M,774M,1558M,1.3B,6.7B,13B,8B] [--layers L] [--seconds 20]
               [--autocast] [--micro-batch-size B] [--recompute]
-              [--float8 tensorwise|rowwise|rowwise_with_gw_hp] [--lock FILE]
+              [--float8 tensorwise|rowwise|rowwise_with_gw_hp] [--lock FILE] [--warm]
 torchrun --nproc-per-node N torch_step.py --shard ddp|fsdp ...
 
 torch.compile, cuDNN's attention, fused AdamW, clip 1.0, no dropout, vocabulary 50304. Weights are
 bf16; under --autocast and with --shard ddp fp32; with --shard fsdp (fully_shard of each block and
 of the rest) fp32 shards and bf16 in compute, gradients summed in fp32. --float8 turns the blocks'
-linear layers into torchao's. 8B is Llama's (grouped queries, SwiGLU, RMSNorm, rotary), of which
---layers takes the first L. The batch is each rank's. Prints tokens/s of all ranks (the median of
-five steps each, over the second half of the time held), the most memory of a rank, and on one GPU
-the power of that half; checks first that the loss falls on one repeated batch. --lock waits for
-flock(1) of FILE once the step is compiled, so that several may compile at once. --device cpu is for
-trying this file out.
+linear layers into torchao's; with fsdp and tensorwise, their weights are gathered in FP8. 8B is
+Llama's (grouped queries, SwiGLU, RMSNorm, rotary), of which --layers takes the first L. The batch
+is each rank's. Prints tokens/s of all ranks (the median of five steps each, over the second half of
+the time held), the most memory of a rank, and on one GPU the power of that half; checks first that
+the loss falls on one repeated batch. --lock waits for flock(1) of FILE once the step is compiled,
+so that several may compile at once. --warm compiles into PyTorch's cache on disk, and ends.
+--device cpu is for trying this file out.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import fcntl
 import os
 import statistics
@@ -140,22 +142,36 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
+def in_float8(model, o):
+    """Turns the blocks' linear layers into torchao's; returns what is called after each update."""
+    if not o.float8:
+        return lambda: None
+    from torchao import float8
+
+    config = float8.Float8LinearConfig.from_recipe_name(o.float8)
+    gather = o.shard == "fsdp" and o.float8 == "tensorwise"
+    if gather:
+        config = dataclasses.replace(config, enable_fsdp_float8_all_gather=True)
+    float8.convert_to_float8_training(model.blocks, config=config)
+    return (
+        (lambda: float8.precompute_float8_dynamic_scale_for_fsdp(model))
+        if gather
+        else lambda: None
+    )
+
+
 def build(name, o, device):
-    """The model as it is called, and the parameters to be updated."""
+    """The model as it is called, the parameters to be updated, and what follows each update."""
     layers, hidden, heads, _, length = SHAPES[name]
     layers, llama = o.layers or layers, LLAMAS.get(name)
     if o.shard != "fsdp":
         model = Gpt(layers, hidden, heads, length, llama, recompute=o.recompute).to(device)
         model = model if o.autocast or o.shard else model.bfloat16()
-        if o.float8:
-            from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-
-            convert_to_float8_training(
-                model.blocks, config=Float8LinearConfig.from_recipe_name(o.float8)
-            )
-        return torch.compile(DistributedDataParallel(model) if o.shard else model), model
+        after = in_float8(model, o)
+        return torch.compile(DistributedDataParallel(model) if o.shard else model), model, after
     with torch.device("meta"):
         model = Gpt(layers, hidden, heads, length, llama, recompute=o.recompute)
+    after = in_float8(model, o)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:
         block.compile()
@@ -163,7 +179,7 @@ def build(name, o, device):
     fully_shard(model, mp_policy=policy)
     model.to_empty(device=device)
     model.reset()
-    return model, model
+    return model, model, after
 
 
 @contextlib.contextmanager
@@ -228,7 +244,7 @@ def run(name, o, device, rank, world):
     length, batch = SHAPES[name][4], o.micro_batch_size or SHAPES[name][3]
     cuda = device.type == "cuda"
     torch.manual_seed(1)
-    compiled, model = build(name, o, device)
+    compiled, model, after = build(name, o, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=cuda)
     torch.manual_seed(2 + rank)
     tokens = torch.randint(
@@ -248,10 +264,13 @@ def run(name, o, device, rank, world):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        after()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     first = step().item()
+    if o.warm:
+        return
     with alone(o.lock):
         rate, watts = timed(step, first, o.seconds, device, world)
     rate *= batch * length * world
@@ -285,6 +304,7 @@ def main():
     parser.add_argument("--layers", type=int)
     parser.add_argument("--float8", default="")
     parser.add_argument("--lock", default="")
+    parser.add_argument("--warm", action="store_true")
     o = parser.parse_args()
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device = (
