@@ -105,9 +105,15 @@ single() {
   return $failed
 }
 several() {
-  local failed=0
+  local failed=0 pair
   tested comm_cuda_test || failed=1
-  tested layout_cuda_test || failed=1
+  # Cases of two GPUs on every pair at the same time; then those of four.
+  for ((pair = 0; pair < gpus / 2; ++pair)); do
+    CUDA_VISIBLE_DEVICES=$((2 * pair)),$((2 * pair + 1)) GTEST_TOTAL_SHARDS=$((gpus / 2)) \
+      GTEST_SHARD_INDEX=$pair SAID_AS=.$pair tested layout_cuda_test &
+  done
+  while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
+  [ "$gpus" -lt 4 ] || tested layout_cuda_test --gtest_filter='*Gpus4*' || failed=1
   # Left out: cases in which one machine plays two hosts, which would use a GPU
   # twice, or one without GPUs.
   TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) tested trainer_program_test \
@@ -116,7 +122,7 @@ ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.ADeviceThatIsGoneIsToldToAll
   return $failed
 }
 tested() { # PROGRAM ARGUMENTS...
-  local status=0 begin=$SECONDS said=${SAID:-$folder}/said.$1
+  local status=0 begin=$SECONDS said=${SAID:-$folder}/said.$1${SAID_AS:-}
   "$folder/build/release/tests/$1" "${@:2}" >"$said" 2>&1 || status=$?
   echo "$1: status $status after $((SECONDS - begin)) s"
   grep -vE 'SKIPPED|: Skipped$|^needs [0-9]+ GPU|^Running main|^\[ RUN|^\[  +OK|^\[---|^$' \

@@ -230,7 +230,12 @@ std::vector<Layout> layouts() {
           {.family = "llama", .tensor = 2, .pipeline = 2, .sequence = true}};
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(layouts()));
+/// "Gpus4_10": those of four GPUs can be chosen by name.
+std::string case_name(const testing::TestParamInfo<Layout>& info) {
+  return "Gpus" + std::to_string(info.param.gpus()) + "_" + std::to_string(info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(layouts()), case_name);
 
 // In FP8 a sum in another order may round to another of 8 bits; in the first step ranks scale their
 // own parts of a tensor.
@@ -263,7 +268,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, Fp8Layouts,
     testing::Values(Layout{.tensor = 2}, Layout{.family = "llama", .tensor = 2, .sequence = true},
                     Layout{.pipeline = 2, .schedule = ScheduleKind::zero_bubble},
-                    Layout{.data = 2, .stage = 1}, Layout{.data = 2, .stage = 3}));
+                    Layout{.data = 2, .stage = 1}, Layout{.data = 2, .stage = 3}),
+    case_name);
 
 TEST(Layout, StateOnTheHostChangesNoBit) {
   if (gpus() < 1) GTEST_SKIP() << "needs a GPU";
