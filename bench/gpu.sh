@@ -39,10 +39,10 @@
 #   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
 #   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one
 #            and two GPUs (bench/plan.sh)
-#   regret   layouts of three models on four GPUs (of four models on two), predicted and measured, in
-#            REGRET_SECONDS (300) at most
-#   save     6.7B on all GPUs: steps while a checkpoint is written, and the seconds from the kill of a
-#            rank to the next step, from disk and from memory (bench/lost_rank.py)
+#   regret   layouts of three models on four GPUs (of four models on two), predicted and measured,
+#            in REGRET_SECONDS (300) at most
+#   save     6.7B on all GPUs: steps while a checkpoint is written, and the seconds from the kill of
+#            a rank to the next step, from disk and from memory (bench/lost_rank.py)
 # SAID: a folder that keeps what the tests said, also of those that did not end.
 # SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B.
 set -euo pipefail

@@ -7,8 +7,8 @@ the next step, from disk and from memory.
                      [--copy-every STEPS] [--device cuda|cpu] [--folder FOLDER]
 
 Needs trainer and make-dataset in PATH. A first run saves every --every steps; once a checkpoint is
-on disk, the last rank gets SIGKILL. A second run keeps checkpoints in memory
-(--in-memory-checkpoint, --copy-every) and loses its last rank as well. The steps that are done again must have
+on disk, the last rank gets SIGKILL. A second run keeps checkpoints in memory (--in-memory-
+checkpoint, --copy-every) and loses its last rank as well. The steps that are done again must have
 the losses that they had before, else no figure is printed."""
 
 import argparse, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time

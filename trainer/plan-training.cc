@@ -22,6 +22,7 @@
 #include "trainer/config/outputs.h"
 #include "trainer/session/auto_layout.h"
 #include "trainer/session/calibrate.h"
+#include "trainer/session/checkpoint_args.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/layout_report.h"
 #include "trainer/session/neox_files.h"
@@ -42,7 +43,7 @@ const cli::Program kProgram = {.name = "plan-training",
 
 struct PlanOptions {
   TrainConfig train;
-  std::optional<int64_t> world_size, local_world_size;
+  std::optional<int64_t> world_size, local_world_size, tokens;
   std::optional<double> device_memory_gb;
   int64_t top = 3;
   bool json = false, as_given = false;
@@ -76,11 +77,7 @@ cli::Table<PlanOptions> flags() {
         {.name = "tokens",
          .value = "TOKENS",
          .help = "Length of the run, like the trainer's --train-tokens.",
-         .field = {cli::Arity::one,
-                   [](O& o, const cli::Values& v) {
-                     o.train.train_tokens = cli::parse_integer(v[0], 1, cli::kMaxInteger);
-                   },
-                   nullptr}},
+         .field = cli::integer(&O::tokens, 1, cli::kMaxInteger)},
         {.name = "top",
          .value = "N",
          .help = "Number of layouts to print, the best first.",
@@ -207,6 +204,17 @@ int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   return find_vocabulary(config).vocab_size;
 }
 
+// --tokens is --train-tokens.
+void take_tokens(PlanOptions& o, Given& given) {
+  if (!o.tokens) return;
+  std::optional<int64_t>& tokens = o.train.train_tokens;
+  if (tokens && *tokens != *o.tokens)
+    throw UsageError(concat("--tokens ", *o.tokens, ", but --train-tokens ", *tokens,
+                            ": both are the length of the run"));
+  tokens = o.tokens;
+  given.insert("train-tokens");
+}
+
 // All that no plan can be made without, in one message.
 void check_needed(const TrainConfig& config, bool as_given) {
   const bool tokenizer = !(config.vocab_file + config.merge_file + config.tokenizer_model).empty();
@@ -247,7 +255,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   }
   TrainConfig& config = o.train;
   Given given = call.parsed.given;
-  if (given.contains("tokens")) given.insert("train-tokens");
+  take_tokens(o, given);
   take_neox(config, given, call.console);
   forget_chosen(config, call.parsed.on_line);
   if (config.new_layout) reopen(config, given);
@@ -259,6 +267,8 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   if (!config.deepspeed_config.empty())
     apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
                     config.deepspeed_config);
+  if (const std::string note = take_checkpoint_args(config, given); !note.empty())
+    call.console.note(note);
   check_needed(config, o.as_given);
   if (config.device == "cpu" && config.gpu.empty())
     throw UsageError(

@@ -85,6 +85,8 @@ struct Flag {
   std::string_view help = {};   ///< sentences; -h shows only the first
   Field<O> field;
   bool required = false;  ///< absent from command line and file: UsageError
+  /// Other flags whose values this one sets, separated by spaces: they then count as given.
+  std::string_view sets = {};
 };
 
 /// Rows under a heading. Tables of several source files are joined by putting their groups into one
@@ -115,7 +117,7 @@ Group<O> lift(const Group<P>& group, P O::*part) {
       field.show = [show = flag.field.show, part](const O& o) { return show(o.*part); };
     }
     out.flags.push_back({flag.name, flag.letter, flag.aliases, flag.value, flag.help,
-                         std::move(field), flag.required});
+                         std::move(field), flag.required, flag.sets});
   }
   return out;
 }
@@ -137,6 +139,7 @@ struct Row {
   std::string refused;
   bool last_counts = false;
   bool adds_up = false;
+  std::vector<std::string_view> sets;  ///< long names
 };
 
 /// The words of `names`, which are separated by single spaces.
@@ -163,7 +166,8 @@ std::vector<Row> bind_rows(const Table<O>& table, O& options) {
               {},
               flag.field.refused,
               flag.field.last_counts,
-              flag.field.adds_up};
+              flag.field.adds_up,
+              split_names(flag.sets)};
       row.set = [&flag, &options](const Values& values) { flag.field.set(options, values); };
       if (flag.field.show) row.show = [&flag, &options] { return flag.field.show(options); };
       rows.push_back(std::move(row));

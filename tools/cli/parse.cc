@@ -224,6 +224,7 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
       throw UsageError(concat(spelled(row, found->second), ": ", error.what()));
     }
     parsed.given.insert(found->first);
+    parsed.given.insert(row.sets.begin(), row.sets.end());
     const Values& list = found->second;
     if (row.arity == Arity::many && list.size() > 1) parsed.list_ends[found->first] = list.back();
   }

@@ -38,8 +38,14 @@ cli::Table<TrainConfig> fp8_flags() {
                    "--fp16 there; sizes must be multiples of 16. Embeddings, the output layer, "
                    "norms, attention, main parameters and sums are not changed.",
            .field = choice(&C::fp8_format, {"e4m3", "hybrid"})},
-          {.name = "fp8-hybrid", .help = "--fp8-format hybrid.", .field = format("hybrid")},
-          {.name = "fp8-e4m3", .help = "--fp8-format e4m3.", .field = format("e4m3")},
+          {.name = "fp8-hybrid",
+           .help = "--fp8-format hybrid.",
+           .field = format("hybrid"),
+           .sets = "fp8-format"},
+          {.name = "fp8-e4m3",
+           .help = "--fp8-format e4m3.",
+           .field = format("e4m3"),
+           .sets = "fp8-format"},
           {.name = "fp8-recipe",
            .value = "RECIPE",
            .help =

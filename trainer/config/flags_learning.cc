@@ -305,7 +305,8 @@ cli::Group<C> precision_group() {
                        c.checkpoint_activations = true;
                      },
                      nullptr,
-                     {"uniform", "block"}}},
+                     {"uniform", "block"}},
+           .sets = "checkpoint-activations recompute-method"},
           {.name = "recompute-num-layers",
            .aliases = "checkpoint-num-layers activations-checkpoint-num-layers",
            .value = "L",

@@ -269,7 +269,8 @@ cli::Group<C> device_group() {
                      [](C& c, const cli::Values& v) {
                        if (cli::parse_bool(v[0])) c.pipeline_schedule = "zero-bubble";
                      },
-                     nullptr}},
+                     nullptr},
+           .sets = "pipeline-schedule"},
           {.name = "context-parallel-size",
            .value = "CP",
            .help = "Devices that share each sequence.",

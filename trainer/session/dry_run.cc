@@ -241,10 +241,9 @@ void print_time(const PlannedRun& run, const Cluster& cluster, const Card& card,
       plans.size() > 1 ? " of the slowest stage" : "");
   cli::print_format("rates       %s\n", basis_of(card).c_str());
   cli::print_format("tokens/s    about %.4g\n", report.tokens_per_second);
-  cli::print_format(
-      "run         %lld steps, about %s\n", static_cast<long long>(run.config.derived.train_iters),
-      format_duration(report.seconds * static_cast<double>(run.config.derived.train_iters))
-          .c_str());
+  cli::print_format("run         %lld steps, about %s\n",
+                    static_cast<long long>(run.config.derived.train_iters),
+                    format_duration(run_seconds(run, report.seconds, cluster, card)).c_str());
 }
 
 }  // namespace

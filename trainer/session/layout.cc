@@ -148,7 +148,6 @@ Fixed fixed_by(const Given& given) {
   Fixed fixed;
   for (const LayoutFlag& flag : kLayoutFlags)
     if (flag.part != nullptr && given.contains(flag.name)) fixed.*flag.part = true;
-  if (given.contains("enable-zbh1-pipeline")) fixed.schedule = true;
   return fixed;
 }
 
@@ -296,8 +295,9 @@ std::string describe(const Layout& l) {
 std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfig& config,
                                       const Fixed& fixed) {
   std::vector<Layout> out;
-  for (const int64_t tensor : divisors(std::min(space.local_size, space.world_size))) {
-    if (fixed.tensor && tensor != config.tensor_model_parallel_size) continue;
+  std::vector<int64_t> tensors = divisors(std::min(space.local_size, space.world_size));
+  if (fixed.tensor) tensors = {config.tensor_model_parallel_size};
+  for (const int64_t tensor : tensors) {
     if (space.world_size % tensor != 0) continue;
     for (const int64_t pipeline : divisors(space.world_size / tensor)) {
       if (fixed.pipeline && pipeline != config.pipeline_model_parallel_size) continue;

@@ -75,8 +75,8 @@ struct LayoutSpace {
 };
 
 /// Every layout of the space, without recomputation and offload, in a fixed order. Some of them
-/// cannot run: derive_and_check() decides. Tensor parallelism stays within a host; micro-batches
-/// are powers of two, three times those, or all of a step.
+/// cannot run: derive_and_check() decides. Tensor parallelism stays within a host unless its size
+/// is given; micro-batches are powers of two, three times those, or all of a step.
 std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfig& config,
                                       const Fixed& fixed);
 

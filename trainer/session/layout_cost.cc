@@ -159,6 +159,25 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
   return out;
 }
 
+double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
+                   const Card& card) {
+  const double steps = static_cast<double>(run.config.derived.train_iters);
+  const int64_t most = run.options.max_microbatches, stages = run.topology.pipeline_size;
+  const double all = steps * step_seconds;
+  if (steps == 0 || run.config.derived.rampup_increment == 0 || most <= stages) return all;
+  const int64_t samples = BatchSchedule(run.config).samples_after(run.config.derived.train_iters);
+  const double average =
+      static_cast<double>(samples) /
+      static_cast<double>(run.config.micro_batch_size * run.config.derived.data_parallel_size) /
+      steps;
+  // A pipeline with chunks takes multiples of its stages.
+  const int64_t few = std::clamp(static_cast<int64_t>(average), stages, most - 1) / stages * stages;
+  CardTimes times(card, run.options.cpu_offload);
+  const double step_of_few = estimate_steps(run, {&few, 1}, cluster, card, times).front().seconds;
+  const double each = (step_seconds - step_of_few) / static_cast<double>(most - few);
+  return all - steps * each * (static_cast<double>(most) - average);
+}
+
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,
                      const Card& card) {
   const StageTime& busiest = estimate.stages[static_cast<size_t>(estimate.busiest)];

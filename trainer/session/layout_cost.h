@@ -76,6 +76,11 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
                                          const Cluster& cluster, const Card& card, CardTimes& times,
                                          bool data_is_free = false);
 
+/// Seconds of a whole run whose full step takes `step_seconds`. Steps of a ramp-up have fewer
+/// micro-batches: between the full step and one of about the average number, time is a line.
+double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
+                   const Card& card);
+
 /// What a step costs in tokens, floating point operations and joules.
 struct StepReport {
   double seconds = 0, compute = 0, exposed = 0, bubble = 0;  ///< Of the busiest stage.

@@ -33,16 +33,26 @@ std::string gib(int64_t bytes) { return format("%.1f GiB", static_cast<double>(b
 
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
-double run_seconds(const Choice& c) {
-  return c.report.seconds * static_cast<double>(c.train_iters);
+double run_seconds(const Choice& c, const SearchTask& task) {
+  return run_seconds(planned_run(task, c.layout), c.report.seconds, task.cluster, task.card);
 }
 
-// On one host the trainer starts its ranks; on several hosts a launcher does, run once on each.
+bool task_has(const SearchTask& task, std::initializer_list<const char*> flags) {
+  return std::ranges::any_of(flags, [&](const char* flag) { return task.given.contains(flag); });
+}
+
+// On one host the trainer starts its ranks; on several hosts a launcher does, run once on each:
+// torchrun, or the trainer itself where a flag needs that.
 std::string command_of(const Choice& choice, const ReportContext& context) {
   const Cluster& cluster = context.task.cluster;
   std::vector<std::string> words;
   const bool one_host = cluster.world_size <= cluster.local_size;
-  if (!one_host)
+  const bool own =
+      task_has(context.task, {"in-memory-checkpoint", "max-restarts", "rejoin-timeout-minutes"});
+  if (!one_host && own)
+    words.push_back(concat("RANK=$RANK WORLD_SIZE=", cluster.world_size / cluster.local_size,
+                           " MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT \\\n "));
+  else if (!one_host)
     words.push_back(
         concat("torchrun --nnodes ", cluster.world_size / cluster.local_size,
                " --node_rank $RANK --nproc_per_node ", cluster.local_size,
@@ -50,7 +60,8 @@ std::string command_of(const Choice& choice, const ReportContext& context) {
                ""));
   words.push_back("trainer");
   // One rank, too: without it the trainer starts one for each GPU.
-  if (one_host) words.push_back(concat("--nproc-per-node ", cluster.world_size));
+  if (one_host || own)
+    words.push_back(concat("--nproc-per-node ", std::min(cluster.world_size, cluster.local_size)));
   for (const std::string& word : context.words) words.push_back(cli::shell_word(word));
   const std::vector<std::string> layout = words_of(choice.layout, fixed_of(context.task));
   words.insert(words.end(), layout.begin(), layout.end());
@@ -76,7 +87,7 @@ std::string choice_text(const Choice& c, size_t place, const ReportContext& cont
              100 * r.mfu, 1e3 * r.joules_per_token);
   if (context.has_length)
     text += format("    run         %s, about %s\n", counted(c.train_iters, "step").c_str(),
-                   format_duration(run_seconds(c)).c_str());
+                   format_duration(run_seconds(c, context.task)).c_str());
   return text;
 }
 
@@ -157,7 +168,7 @@ nlohmann::ordered_json json_of(const Choice& c, const ReportContext& context) {
       {"joules_per_token", r.joules_per_token},
       {"flags", words_of(l, fixed_of(context.task))},
       {"command", command_of(c, context)}};
-  if (context.has_length) json["run_seconds"] = run_seconds(c);
+  if (context.has_length) json["run_seconds"] = run_seconds(c, context.task);
   return json;
 }
 

@@ -116,7 +116,7 @@ class Search {
   std::vector<std::unique_ptr<Caches>> workers_;
   std::vector<Choice> found_;
   std::vector<Misfit> misfits_;  ///< All layouts, as long as none fits.
-  /// A layout whose activations do not fit.
+  /// A layout that does not fit as it is.
   struct Missed {
     Core* core;
     size_t which;                   ///< Of the core's layouts.
@@ -259,10 +259,8 @@ Search::Outcome Search::consider(const Core& core, size_t which, double limit,
     return out;
   }
   out.misfits.push_back({layout, costed.states, costed.bytes});
-  if (costed.states <= room_) {
-    out.missed_bytes = costed.bytes;
-    add_recomputed(core.bound, layout, costed.bytes, limit, caches, out);
-  }
+  out.missed_bytes = costed.bytes;
+  if (costed.states <= room_) add_recomputed(core.bound, layout, costed.bytes, limit, caches, out);
   for (const Choice& fits : out.fits) limit = std::min(limit, seconds_per_sample(fits));
   const double bound = core.bound + bounds_.offload(layout);
   if (!fixed_.offload && bound <= limit) {
@@ -348,8 +346,7 @@ void Search::pass_over(Core& core, SearchResult& result) {
   for (size_t i = core.examined; i < core.layouts.size(); ++i) {
     ++result.costed;
     ++result.no_room;
-    if (core.least[i].states <= room_)
-      missed_.push_back({&core, i, core.least[i].all, std::nullopt});
+    missed_.push_back({&core, i, core.least[i].all, std::nullopt});
   }
 }
 

@@ -250,7 +250,7 @@ TEST(ChosenFlags, AreOpenedAgain) {
   EXPECT_EQ(flag_values(config), flag_values(expected));
   EXPECT_EQ(given, (Given{"seq-length", "bf16"}));
   EXPECT_THAT(
-      open_flags({"enable-zbh1-pipeline"}),
+      open_flags({"pipeline-schedule"}),
       testing::AllOf(Not(testing::Contains("pipeline-schedule")), testing::Contains("zero-stage")));
   EXPECT_THAT(open_flags({"use-distributed-optimizer"}), Not(testing::Contains("zero-stage")));
   EXPECT_THAT(open_flags({"global-batch-size"}), Not(testing::Contains("global-batch-size")));
