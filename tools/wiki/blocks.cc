@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, 27> kDroppedElements = {
 // The content of these is never prose, even if the end is missing.
 constexpr std::array<std::string_view, 8> kMediaElements = {
     "gallery", "timeline", "score", "graph", "imagemap", "mapframe", "hiero", "templatedata"};
-// Without content these show nothing in MediaWiki either: digits around them are one number.
+// Without content these show nothing in MediaWiki either: digits around them are one number. (But
+// apostrophes on both sides are two marks of emphasis, as with <nowiki/>.)
 constexpr std::array<std::string_view, 2> kMarkers = {"section", "templatestyles"};
 constexpr std::array<std::string_view, 3> kFormulaElements = {"math", "chem", "ce"};
 
@@ -34,6 +35,19 @@ bool contains(const std::array<std::string_view, N>& names, std::string_view nam
 }
 
 constexpr ByteSet kMarks("<{}|");
+
+// Where the tag that closes the element `name` begins, from `from` on; npos if it never comes.
+size_t closing_tag(std::string_view text, std::string_view name, size_t from) {
+  while ((from = text.find("</", from)) != std::string_view::npos) {
+    const Tag closing = parse_tag(text, from);
+    // </ref name="x"> does not close a reference.
+    const size_t bare = std::string_view("</>").size() + name.size();
+    if (closing.name == name && trim(text.substr(from + bare - 1, closing.length - bare)).empty())
+      break;
+    from += 2;
+  }
+  return from;
+}
 
 class BlockStripper {
  public:
@@ -73,6 +87,7 @@ class BlockStripper {
     Kind kind;
     size_t out_begin;
     Missing missing = Missing::nothing;
+    bool gap = false;  // at the end of an argument
   };
 
   void literal(size_t length) {
@@ -92,7 +107,7 @@ class BlockStripper {
   }
 
   void push(Kind kind, size_t length) {
-    openings_.push_back({kind, out_.size()});
+    openings_.push_back({.kind = kind, .out_begin = out_.size()});
     counts_[static_cast<size_t>(kind)]++;
     literal(length);
   }
@@ -106,7 +121,8 @@ class BlockStripper {
     Missing missing = Missing::nothing;
     for (size_t i = index; i < openings_.size(); ++i)
       missing = std::max(missing, openings_[i].missing);
-    const bool gap = take_gap(out_);  // at the end of the last argument: behind what is shown
+    // At the end of an argument: behind what is shown.
+    const bool gap = take_gap(out_) || openings_[index].gap;
     if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), missing);
     dropped_ = shown.empty();
     const std::string name = call && dropped_ ? out_.substr(begin + 2, kLongestName) : "";
@@ -120,7 +136,11 @@ class BlockStripper {
       else if (missing != Missing::nothing)
         outer = std::max(outer, Missing::text);
     }
-    out_ += shown;
+    if (!dropped_) {  // MediaWiki has tags around it
+      mark_seam(out_, shown);
+      out_ += shown;
+      mark_seam(out_, page_.substr(end));
+    }
     if (gap_before || (gap && !dropped_)) out_.push_back(kGap);
     while (openings_.size() > index) {
       counts_[static_cast<size_t>(openings_.back().kind)]--;
@@ -176,7 +196,7 @@ class BlockStripper {
     const std::string_view rest = page_.substr(at_);
     const bool braces = counts_[0] + counts_[1] > 0;
     const bool table = counts_[static_cast<size_t>(Kind::table)] > 0;
-    if (braces) take_gap(out_);  // at the end of an argument
+    if (braces && take_gap(out_)) openings_[innermost_braces()].gap = true;
     if (!rest.starts_with("|}")) return literal(1);
     if (rest.starts_with("|}}") && (braces || !table)) return braces ? literal(1) : void(++at_);
     const size_t next = rest.find_first_not_of(" \t", 2);
@@ -193,15 +213,8 @@ class BlockStripper {
   size_t find_closing(const std::string& name, size_t from) {
     const auto known = never_closes_.find(name);
     if (known != never_closes_.end() && from >= known->second) return std::string_view::npos;
-    size_t i = from;
-    while ((i = page_.find("</", i)) != std::string_view::npos) {
-      const Tag closing = parse_tag(page_, i);
-      // </ref name="x"> does not close a reference.
-      const size_t bare = std::string_view("</>").size() + name.size();
-      if (closing.name == name && trim(page_.substr(i + bare - 1, closing.length - bare)).empty())
-        return i;
-      i += 2;
-    }
+    const size_t closing = closing_tag(page_, name, from);
+    if (closing != std::string_view::npos) return closing;
     never_closes_[name] = from;
     return std::string_view::npos;
   }
@@ -243,30 +256,27 @@ class BlockStripper {
   void tag() {
     if (page_.substr(at_, 4) == "<!--") return comment();
     const Tag tag = parse_tag(page_, at_);
-    const bool raw = tag.name == "nowiki" || contains(kFormulaElements, tag.name) ||
-                     contains(kDroppedElements, tag.name);
-    if (tag.length == 0 || !raw) return literal(1);
+    const ElementKind kind = tag.length == 0 ? ElementKind::other : element_kind(tag.name);
+    if (kind == ElementKind::other) return literal(1);
     const size_t content = at_ + tag.length;
     at_ = content;
     const bool alone = tag.closing || tag.self_closing;
-    if (alone && tag.name != "nowiki" && !contains(kMarkers, tag.name))
-      mark_gap(out_, page_.substr(at_));
-    if (alone) return;
-    const size_t end = find_closing(tag.name, content);
+    const bool marker = kind == ElementKind::nowiki || (alone && contains(kMarkers, tag.name));
+    const size_t end = alone ? std::string_view::npos : find_closing(tag.name, content);
     if (end == std::string_view::npos) {  // only the tag is removed, except for content that is
                                           // never prose
-      if (contains(kMediaElements, tag.name)) at_ = media_end(content);
-      if (tag.name != "nowiki") mark_gap(out_, page_.substr(at_));
-      return;
+      if (!alone && contains(kMediaElements, tag.name)) at_ = media_end(content);
+      return marker ? mark_seam(out_, page_.substr(at_)) : mark_gap(out_, page_.substr(at_));
     }
     at_ = end + parse_tag(page_, end).length;
     const std::string_view inner = page_.substr(content, end - content);
-    if (tag.name == "nowiki") {
+    if (kind == ElementKind::nowiki) {
       out_ += shield(inner);
-    } else if (contains(kDroppedElements, tag.name)) {
-      mark_gap(out_, page_.substr(at_));
-    } else if (contains(kFormulaElements, tag.name)) {
+      mark_seam(out_, page_.substr(at_));
+    } else if (kind == ElementKind::formula) {
       formula(inner);
+    } else if (tag.name != "includeonly") {  // on the page itself as good as a comment
+      mark_gap(out_, page_.substr(at_));
     }
   }
 
@@ -311,6 +321,21 @@ class BlockStripper {
 };
 
 }  // namespace
+
+ElementKind element_kind(std::string_view name) {
+  if (name == "nowiki") return ElementKind::nowiki;
+  if (contains(kFormulaElements, name)) return ElementKind::formula;
+  return contains(kDroppedElements, name) ? ElementKind::dropped : ElementKind::other;
+}
+
+size_t element_end(std::string_view text, size_t at) {
+  const Tag tag = parse_tag(text, at);
+  if (tag.length == 0 || element_kind(tag.name) == ElementKind::other) return at;
+  const size_t content = at + tag.length;
+  if (tag.closing || tag.self_closing) return content;
+  const size_t closing = closing_tag(text, tag.name, content);
+  return closing == std::string_view::npos ? closing : closing + parse_tag(text, closing).length;
+}
 
 std::string strip_blocks(std::string_view page, const CleanOptions& options) {
   return BlockStripper(page, options).run();

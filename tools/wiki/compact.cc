@@ -65,10 +65,25 @@ void balance(std::string_view line, std::vector<Run>& runs) {
   if (chosen != nullptr) *chosen = {chosen->begin + 1, 2, true, false};
 }
 
+// `line` without seams, which have parted the `runs`; these move with it.
+std::string without_seams(std::string_view line, std::vector<Run>& runs) {
+  std::string out;
+  size_t from = 0, removed = 0, moved = 0;
+  while (from < line.size()) {
+    const size_t seam = std::min(line.find(kSeam, from), line.size());
+    for (; moved < runs.size() && runs[moved].begin < seam; ++moved) runs[moved].begin -= removed;
+    out.append(line, from, seam - from);
+    from = seam + kSeam.size();
+    removed += kSeam.size();
+  }
+  return out;
+}
+
 // ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a
 // line. The result is the line itself or a view of `out`.
 std::string_view strip_emphasis(std::string_view line, std::string& out) {
   std::vector<Run> runs;
+  bool seams = false;
   for (size_t i = 0; i < line.size();) {
     i = line.find("''", i);
     if (i == std::string_view::npos) break;
@@ -76,9 +91,13 @@ std::string_view strip_emphasis(std::string_view line, std::string& out) {
     const size_t kept = length == 4 ? 1 : length > 5 ? length - 5 : 0;
     const size_t mark = length - kept;
     runs.push_back({i + kept, mark, mark == 2 || mark == 5, mark >= 3});
+    seams = seams || line.substr(0, i).ends_with(kSeam);
     i += length;
+    seams = seams || line.substr(i).starts_with(kSeam);
   }
   if (runs.empty()) return line;
+  std::string joined;
+  if (seams) line = joined = without_seams(line, runs);
   balance(line, runs);
   // Which italic marks become quotes: those that open and close alone, not as part of a run of
   // five.
@@ -307,7 +326,7 @@ std::string unshield(std::string_view text) {
     if (i == text.size()) break;
     if (text[i] == kShield && i + 1 < text.size()) {
       const char c = static_cast<char>(text[++i] & 0x7F);
-      out.push_back(c == '\n' ? ' ' : c);
+      if (c != 0) out.push_back(c == '\n' ? ' ' : c);  // 0: a seam
     } else {
       out.push_back(text[i]);
     }
@@ -348,13 +367,17 @@ std::string fold_case(std::string_view text) {
 }
 
 std::string upper_case(std::string_view text) {
-  std::string out;
-  return to_utf16(without_gaps(text)).toUpper(icu::Locale::getRoot()).toUTF8String(out);
+  return change_between_marks(text, [](std::string_view part) {
+    std::string out;
+    return to_utf16(part).toUpper(icu::Locale::getRoot()).toUTF8String(out);
+  });
 }
 
 std::string lower_case(std::string_view text) {
-  std::string out;
-  return to_utf16(without_gaps(text)).toLower(icu::Locale::getRoot()).toUTF8String(out);
+  return change_between_marks(text, [](std::string_view part) {
+    std::string out;
+    return to_utf16(part).toLower(icu::Locale::getRoot()).toUTF8String(out);
+  });
 }
 
 std::string upper_first(std::string_view text) {

@@ -155,9 +155,10 @@ struct SiteCollector final : Collector {
   void closed(std::string_view name) override {
     if (name == "base") site.base = text.substr(0, text.rfind('/') + 1);
     if (name == "sitename") site.name = text;
+    if (name == "case") site.first_letter_upper = text != "case-sensitive";
     if (name != "namespace" || text.empty()) return;
     if (key == "10") site.template_namespace = text;
-    site.namespaces.push_back({fold_case(text), to_integer(key).value_or(0)});
+    site.namespaces.push_back({fold_case(text), to_integer(key).value_or(0), text});
     if (key == "-2" || key == "6" || key == "14") site.media_names.push_back(fold_case(text));
   }
 };
@@ -414,9 +415,10 @@ Site read_site(std::string_view head) {
   Site site = std::move(collector.site);
   // English names are valid on every wiki.
   for (const auto& [name, number] :
-       {std::pair{"file", 6}, {"image", 6}, {"media", -2}, {"category", 14}, {"template", 10}}) {
-    if (number != 10) site.media_names.emplace_back(name);
-    site.namespaces.push_back({name, number});
+       {std::pair{"File", 6}, {"Image", 6}, {"Media", -2}, {"Category", 14}, {"Template", 10}}) {
+    const std::string folded = fold_case(name);
+    if (number != 10) site.media_names.push_back(folded);
+    site.namespaces.push_back({folded, number, name});
   }
   return site;
 }

@@ -172,8 +172,8 @@ class Extraction {
   std::string text_of(const Page& page) const {
     const Site& site = cutter_.site();
     if (options_.templates == nullptr) return clean(page.text, site, options_.clean);
-    return clean(expand_templates(page.text, *options_.templates, {page.title, site.name}), site,
-                 options_.clean);
+    const PageNames names = {page.title, site.name, &site};
+    return clean(expand_templates(page.text, *options_.templates, names), site, options_.clean);
   }
 
   void collect(const Page& page, const PageXml& xml, Item& item) const {

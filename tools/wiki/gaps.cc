@@ -40,9 +40,11 @@ bool begins_with_digit(std::string_view text) {
 }
 
 // Bytes that markup behind or before a digit ends or begins with: links, emphasis, tags, references
-// to characters, variants, switches, calls.
-constexpr ByteSet kEndsMarkup("]['>;|_-");
-constexpr ByteSet kBeginsMarkup("[]'<&{}_-\xFF");
+// to characters, variants, switches, calls (up to an argument), seams.
+constexpr ByteSet kEndsMarkup("]['>;|:=_-");
+constexpr ByteSet kBeginsMarkup("[]'<&{|}_-\xFE\xFF");
+// Bytes before an apostrophe that may be gone when emphasis is read.
+constexpr ByteSet kBeforeQuote("'[<{_-\xFF");
 
 bool is_emphasis(size_t apostrophes) { return apostrophes != 1; }
 
@@ -54,6 +56,8 @@ std::string_view without_tail(std::string_view text) {
       text = text.substr(0, end);
     else if (text.back() == kGap)
       text.remove_suffix(1);
+    else if (text.ends_with(kSeam))
+      text.remove_suffix(kSeam.size());
     else
       break;
   }
@@ -67,6 +71,8 @@ std::string_view without_head(std::string_view text) {
       text.remove_prefix(marks);
     else if (text.front() == kGap)
       text.remove_prefix(1);
+    else if (text.starts_with(kSeam))
+      text.remove_prefix(kSeam.size());
     else
       break;
   }
@@ -77,11 +83,17 @@ std::string_view without_head(std::string_view text) {
 
 void mark_gap(std::string& before, std::string_view after) {
   if (before.empty() || after.empty() || before.back() == kGap) return;
-  const bool ends = kEndsMarkup.has(before.back()) || ends_in_digit(before);
+  const bool ends =
+      kEndsMarkup.has(before.back()) || before.ends_with(kSeam) || ends_in_digit(before);
   const bool begins = kBeginsMarkup.has(after.front()) || begins_with_digit(after);
   // A label that is empty, as in [[A|{{x}}]], stays empty.
   const bool empty_label = before.back() == '|' && after.front() == ']';
   if (ends && begins && !empty_label) before.push_back(kGap);
+}
+
+void mark_seam(std::string& before, std::string_view after) {
+  if (before.empty() || before.back() != '\'' || after.empty()) return;
+  if (kBeforeQuote.has(after.front())) before += kSeam;
 }
 
 bool take_gap(std::string& text) {
@@ -93,6 +105,23 @@ bool take_gap(std::string& text) {
 std::string without_gaps(std::string_view text) {
   std::string out(text);
   std::erase(out, kGap);
+  for (size_t at = out.find(kSeam); at != std::string::npos; at = out.find(kSeam, at))
+    out.erase(at, kSeam.size());
+  return out;
+}
+
+std::string change_between_marks(std::string_view text,
+                                 const std::function<std::string(std::string_view)>& change) {
+  constexpr std::string_view kMarks = "\xFE\xFF";
+  std::string out;
+  while (!text.empty()) {
+    const size_t plain = std::min(text.find_first_of(kMarks), text.size());
+    if (plain > 0) out += change(text.substr(0, plain));
+    text.remove_prefix(plain);
+    const size_t mark = text.starts_with(kSeam.front()) ? 2 : 1;
+    out += text.substr(0, mark);
+    text.remove_prefix(std::min(mark, text.size()));
+  }
   return out;
 }
 
@@ -109,6 +138,8 @@ void close_gaps(std::string& text) {
     const std::string_view after = std::string_view(text).substr(from);
     if (ends_in_digit(without_tail(out)) && begins_with_digit(without_head(after)))
       out.push_back(' ');
+    else if (out.ends_with('\'') && after.starts_with('\''))
+      out += kSeam;
   }
   text = std::move(out.append(text, from));
 }

@@ -25,6 +25,10 @@ constexpr std::array<std::string_view, 36> kInsideWords = {
     "noinclude", "nowiki", "onlyinclude", "q",    "rb",  "ruby", "samp", "small", "span",
     "strong",    "sub",    "sup",         "time", "tt",  "tvar", "u",    "var",   "wbr"};
 
+// Tags that MediaWiki removes with the comments, before it reads emphasis.
+constexpr std::array<std::string_view, 5> kGoneEarly = {"includeonly", "noinclude", "onlyinclude",
+                                                        "translate", "tvar"};
+
 bool begins_with_scheme(std::string_view text) {
   return std::any_of(kSchemes.begin(), kSchemes.end(), [&](std::string_view scheme) {
     return ascii_lower(text.substr(0, scheme.size())) == scheme;
@@ -81,11 +85,12 @@ class InlineStripper {
   }
 
  private:
+  static constexpr size_t kNowhere = std::string::npos;
   // An open <sup> or <sub>.
   struct Script {
     bool above;
     size_t begin;     // of its content, in out_
-    size_t openings;  // number of links around it
+    size_t openings;  // number of links around it, or kNowhere
   };
   struct Opening {
     bool internal;
@@ -137,6 +142,7 @@ class InlineStripper {
     std::string address(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end;
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    mark_seam();
     openings_.push_back(
         {false, out_.size(), std::string::npos, std::string::npos, std::move(address)});
   }
@@ -156,15 +162,26 @@ class InlineStripper {
       return literal(1);
     }
     openings_.pop_back();
+    // Scripts that are still open began in it: their beginnings will have moved.
+    for (size_t i = scripts_.size(); i > 0 && scripts_[i - 1].openings > openings_.size(); --i)
+      scripts_[i - 1].openings = kNowhere;
     at_ += opening.internal ? 2 : 1;
     if (opening.internal) {
       internal_link(opening);
+      part_quotes(opening.begin);
     } else if (options_.links) {
       out_.insert(opening.begin, shield("<a href=\"" + opening.address + "\">"));
       out_ += shield("</a>");
     } else if (out_.size() == opening.begin) {
       mark_gap();  // MediaWiki shows [1]
     }
+    mark_seam();
+  }
+
+  // MediaWiki reads the emphasis of a label, which begins at `begin` in out_, on its own.
+  void part_quotes(size_t begin) {
+    if (begin > 0 && begin < out_.size() && out_[begin - 1] == '\'' && out_[begin] == '\'')
+      out_.insert(begin, kSeam);
   }
 
   void bar() {
@@ -240,7 +257,9 @@ class InlineStripper {
     if (tag.name == "br" || tag.name == "hr" || tag.name == "p") out_.push_back(' ');
     if (std::find(kInsideWords.begin(), kInsideWords.end(), tag.name) == kInsideWords.end())
       mark_gap();
+    if (!tag.closing) mark_seam(tag.name);
     if (tag.name == "sup" || tag.name == "sub") script(tag);
+    if (tag.closing) mark_seam(tag.name);
     if (tag.name == "span" && !tag.closing) fraction(text_.substr(at_ - tag.length, tag.length));
     if (tag.name == "li" && !tag.closing) out_ += options_.lists ? "\n* " : "\n*";
     constexpr std::array<std::string_view, 5> kBlocks = {"ul", "ol", "blockquote", "div", "center"};
@@ -255,6 +274,13 @@ class InlineStripper {
       out_.push_back(kGap);
     else
       wiki::mark_gap(out_, text_.substr(at_));
+  }
+
+  // Markup between out_ and the rest of the text is removed: a tag of this name, or a link.
+  void mark_seam(std::string_view tag = {}) {
+    if (!out_.ends_with('\'')) return;
+    const bool parts = std::find(kGoneEarly.begin(), kGoneEarly.end(), tag) == kGoneEarly.end();
+    if (parts) wiki::mark_seam(out_, text_.substr(at_));
   }
 
   void script(const Tag& tag) {
@@ -306,9 +332,9 @@ class InlineStripper {
   // A script without an end tag applies to one word.
   void end_scripts() {
     while (!scripts_.empty()) {
-      const size_t begin = scripts_.back().begin;
-      end_script(
-          std::max(begin, std::min(out_.find(' ', std::min(begin, out_.size())), out_.size())));
+      // A link that closed after it began may have removed the text that it began in.
+      const size_t begin = std::min(scripts_.back().begin, out_.size());
+      end_script(std::max(begin, std::min(out_.find(' ', begin), out_.size())));
     }
   }
 
@@ -385,7 +411,10 @@ class InlineStripper {
     if (hidden) return mark_gap();
     InlineStripper shown(first_variant(inner), site_, options_);
     shown.depth_ = depth_ + 1;
-    out_ += trim(shown.run());
+    const std::string run = shown.run();
+    wiki::mark_seam(out_, trim(run));
+    out_ += trim(run);
+    mark_seam();
   }
 
   // What may be before the bar of -{A|...}-: letters of rules (T and H show nothing, nor does a
@@ -457,6 +486,7 @@ static std::string without_signatures(std::string_view text) {
     out.append(text, i, found - i);
     i = std::min(text.find_first_not_of('~', found), text.size());
     if (i - found > 5) out.append(text, found, i - found);
+    if (i > found && i - found <= 5) mark_gap(out, text.substr(i));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -20,11 +21,12 @@ bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_letter(char c) { return is_lower(c) || is_upper(c); }
 bool has_digit(std::string_view text) { return std::any_of(text.begin(), text.end(), is_digit); }
 
-// Without marks of emphasis, trimmed.
+// Without marks of emphasis and seams, trimmed.
 std::string plain(std::string_view content) {
   std::string out;
   content = trim(content);
   for (size_t i = 0; i < content.size();) {
+    while (content.substr(i).starts_with(kSeam)) i += kSeam.size();
     const size_t run = std::min(content.find_first_not_of('\'', i), content.size()) - i;
     if (run < 2) out.append(content, i, std::max<size_t>(run, 1));
     i += std::max<size_t>(run, 1);
@@ -40,8 +42,9 @@ struct Base {
 };
 
 Base base_of(std::string_view before) {
-  while (before.ends_with("''")) {
-    while (before.ends_with('\'')) before.remove_suffix(1);
+  while (before.ends_with("''") || before.ends_with(kSeam)) {
+    if (before.ends_with(kSeam)) before.remove_suffix(kSeam.size());
+    while (before.ends_with("''")) before = before.substr(0, before.find_last_not_of('\'') + 1);
   }
   Base base;
   constexpr std::array<std::string_view, 9> kBreaks = {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/wiki/byte_set.h"
 #include "tools/wiki/common_templates.h"
 #include "tools/wiki/gaps.h"
 #include "tools/wiki/wikitext.h"
@@ -30,6 +31,8 @@ struct Call {
   size_t end;
 };
 
+constexpr ByteSet kBraces("{}");
+
 // The outermost calls of `text`, in order, found in one pass. Runs of braces pair as MediaWiki
 // pairs them: innermost first, three before two; what does not close is text.
 std::vector<Call> outermost_calls(std::string_view text) {
@@ -41,8 +44,7 @@ std::vector<Call> outermost_calls(std::string_view text) {
   std::vector<Opening> open;
   std::vector<Call> calls;
   size_t at = 0;
-  while (calls.size() < kMostOpen &&
-         (at = text.find_first_of("{}", at)) != std::string_view::npos) {
+  while (calls.size() < kMostOpen && (at = find_in<kBraces>(text, at)) < text.size()) {
     const size_t run = std::min(text.find_first_not_of(text[at], at), text.size()) - at;
     if (text[at] == '{') {
       if (run >= 2 && open.size() < kMostOpen) open.push_back({at, run, calls.size()});
@@ -97,9 +99,47 @@ constexpr std::string_view kNoValue = "<strong class=\"error\"></strong>";
 // Whether a function of this name shows something else if a part of its first argument is missing:
 // a number, or a choice between texts.
 bool depends_on_every_part(std::string_view function) {
-  constexpr std::array<std::string_view, 7> kNames = {"formatnum", "#expr",    "#ifexpr", "#ifeq",
-                                                      "#switch",   "#iferror", "#ifexist"};
+  constexpr std::array<std::string_view, 8> kNames = {
+      "formatnum", "#expr", "#ifexpr", "#ifeq", "#switch", "#iferror", "#ifexist", "#titleparts"};
   return std::find(kNames.begin(), kNames.end(), function) != kNames.end();
+}
+
+// `change` applied to the text between elements whose content is no wikitext (<ref>, <nowiki>): in
+// MediaWiki, too, functions see none of it.
+template <class Change>
+std::string between_elements(std::string_view text, const Change& change) {
+  std::string out;
+  size_t from = 0;
+  for (size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at)) {
+    const size_t end = element_end(text, at);
+    if (end == std::string_view::npos) break;  // once for all: a search for each would take long
+    if (end == at) {
+      ++at;
+      continue;
+    }
+    if (at > from) out += change(text.substr(from, at - from));
+    out += text.substr(at, end - at);
+    at = from = end;
+  }
+  return from < text.size() ? out += change(text.substr(from)) : out;
+}
+
+// An argument without its references, which strip_blocks would remove only after the call is shown.
+std::string without_dropped(std::string_view argument) {
+  std::string out;
+  size_t from = 0;
+  for (size_t at = argument.find('<'); at != std::string_view::npos; at = argument.find('<', at)) {
+    const size_t end = element_end(argument, at);
+    if (end == std::string_view::npos) break;
+    if (end == at || element_kind(parse_tag(argument, at).name) != ElementKind::dropped) {
+      at = std::max(at + 1, end);
+      continue;
+    }
+    out += argument.substr(from, at - from);
+    mark_gap(out, end < argument.size() ? argument.substr(end) : "|");
+    at = from = end;
+  }
+  return out += argument.substr(from);
 }
 
 class Expander {
@@ -126,9 +166,12 @@ class Expander {
         take_gap(out);
         drop_cut_number(inner, source.substr(found.end), out);
         missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
-        part_digits(out, source.substr(found.end));
+        part_digits(out, source.substr(found.end), depth > 0);
       }
+      const bool built_in = std::exchange(built_in_, false);
+      if (built_in) mark_seam(out, shown);
       out += shown;
+      if (built_in) mark_seam(out, source.substr(found.end));
       from_calls += shown.size();
       made_ += shown.size();
     }
@@ -138,11 +181,19 @@ class Expander {
   }
 
  private:
-  // Digits on both sides of a call that is removed are two numbers.
-  static void part_digits(std::string& before, std::string_view after) {
+  // Digits on both sides of a call that is removed are two numbers. What is around an argument or a
+  // body is not seen from `inside`; that which shows nothing stays empty.
+  static void part_digits(std::string& before, std::string_view after, bool inside) {
     const bool touches = !before.empty() && is_digits(before.substr(before.size() - 1)) &&
                          is_digits(after.substr(0, 1));
-    touches ? before.push_back(' ') : mark_gap(before, after);
+    const bool begins = inside && trim(before).empty();
+    const bool ends = inside && trim(after).empty();
+    if (touches) return before.push_back(' ');
+    const bool empty = begins || before.ends_with(':') || before.ends_with('=');
+    if (ends && empty) return;
+    std::string edge = "]";  // or any other markup
+    mark_gap(begins ? edge : before, ends ? "[" : after);
+    if (begins && take_gap(edge)) before.push_back(kGap);
   }
 
   std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {
@@ -203,11 +254,19 @@ class Expander {
     std::string inner = name;
     const Missing elsewhere = std::exchange(missing_, Missing::nothing);
     const int64_t before = removed_;
-    for (size_t i = 1; i < parts.size(); ++i) inner += "|" + text(parts[i], outer, depth);
+    bool gap = false;  // at the end of an argument: behind what is shown
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const std::string argument = text(parts[i], outer, depth);
+      inner.push_back('|');
+      inner += argument.find('<') == argument.npos ? argument : without_dropped(argument);
+      gap = take_gap(inner) || gap;
+    }
     const Missing here = removed_ > before ? std::max(missing_, Missing::text) : Missing::nothing;
-    const std::string shown = common_template_text(inner, here);
+    std::string shown = common_template_text(inner, here);
     missing_ = std::max(elsewhere, std::min(here, Missing::text));
     if (shown.empty()) ++removed_;
+    built_in_ = !shown.empty();
+    if (built_in_ && gap) shown.push_back(kGap);
     return shown;
   }
 
@@ -292,19 +351,24 @@ class Expander {
     } else if (function == "#switch") {
       shown = choose(first, parts, outer, depth);
     } else if (function == "lc") {
-      shown = lower_case(first);
+      shown = between_elements(first, lower_case);
     } else if (function == "uc") {
-      shown = upper_case(first);
+      shown = between_elements(first, upper_case);
     } else if (function == "ucfirst") {
       shown = upper_first(first);
     } else if (function == "lcfirst") {
       shown = lower_first(first);
     } else if (function == "formatnum") {
-      shown = format_number(first, part(1));
+      const std::string how = part(1);
+      shown = between_elements(first, [&](auto number) { return format_number(number, how); });
     } else if (function == "#tag") {
-      shown = first == "ref" ? std::string() : part(1);
-    } else if (function == "#titleparts" || function == "urlencode" || function == "anchorencode" ||
-               function == "#language") {
+      shown = element(ascii_lower(first), part(1));
+    } else if (function == "#titleparts") {
+      const std::string count = part(1), begin = part(2);
+      static const Site kNone;
+      const Site& site = page_.namespaces == nullptr ? kNone : *page_.namespaces;
+      if (removed_ == before) shown = title_parts(first, count, begin, site);
+    } else if (function == "urlencode" || function == "anchorencode" || function == "#language") {
       shown = std::string(first);
     } else {
       const bool nothing =
@@ -316,6 +380,14 @@ class Expander {
       return nothing || unknown;
     }
     return true;
+  }
+
+  // {{#tag:ref|text}}: as if the tag stood there.
+  static std::string element(const std::string& name, const std::string& content) {
+    const ElementKind kind = element_kind(name);
+    if (kind == ElementKind::other) return content;
+    if (kind == ElementKind::dropped) return "<" + name + "/>";
+    return "<" + name + ">" + content + "</" + name + ">";
   }
 
   template <class Part>
@@ -374,6 +446,7 @@ class Expander {
   size_t calls_ = 0;
   int64_t removed_ = 0;                 // calls without a definition that showed nothing
   Missing missing_ = Missing::nothing;  // for it, in the arguments of the call at hand
+  bool built_in_ = false;               // the last call's text is that of common_templates.h
   size_t parts_ = 0;
   size_t read_ = 0;
   size_t made_ = 0;

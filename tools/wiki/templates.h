@@ -14,10 +14,13 @@
 
 namespace wiki {
 
+struct Site;
+
 /// What magic words show.
 struct PageNames {
-  std::string_view title;  ///< {{PAGENAME}}
-  std::string_view site;   ///< {{SITENAME}}
+  std::string_view title;            ///< {{PAGENAME}}
+  std::string_view site;             ///< {{SITENAME}}
+  const Site* namespaces = nullptr;  ///< of titles; null: none are known
 };
 
 /// Limits for the calls of one page. MediaWiki refuses pages of more than a million nodes (each
@@ -35,6 +38,15 @@ struct ExpansionLimits {
 /// stays, and strip_blocks removes it.
 std::string expand_templates(std::string_view text, const TemplateStore& store,
                              const PageNames& page, const ExpansionLimits& limits = {});
+
+/// {{#titleparts: title | count | first}}: of the parts between the title's slashes, of which there
+/// are at most 25 (the last has the rest), `count` from part `first` on. Numbers are read as PHP
+/// reads them: `first` is from 1, 0 is 1, a negative one is from the end; 0 for `count` is all, a
+/// negative one leaves out so many at the end. What cannot be a title is unchanged; any other is in
+/// its normal form.
+/// Source: titleparts() of the extension ParserFunctions, MediaWikiTitleCodec::splitTitleString.
+std::string title_parts(std::string_view title, std::string_view count, std::string_view first,
+                        const Site& site);
 
 /// Value of an arithmetic expression ({{#expr: 1 + 2 * 3}}) as MediaWiki prints it.
 /// Errors: std::invalid_argument naming what is wrong.

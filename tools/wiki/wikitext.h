@@ -24,10 +24,12 @@ struct Site {
   std::string base;  ///< address of a page, up to and including the last '/'
   std::string name;  ///< {{SITENAME}}
   std::string template_namespace = "Template";
-  /// A namespace's name, by fold_case, and number.
+  bool first_letter_upper = true;  ///< of every title
+  /// A namespace's name, by fold_case, its number, and the name as it is written.
   struct Namespace {
     std::string name;
     int64_t number = 0;
+    std::string shown = {};
   };
   std::vector<Namespace> namespaces;
   std::vector<std::string>
@@ -106,5 +108,14 @@ struct Tag {
   bool self_closing = false;
 };
 Tag parse_tag(std::string_view text, size_t at);
+
+/// Elements whose content is no wikitext, by their names in lower case: nowiki; formulas; those
+/// that are dropped, as references; all others.
+enum class ElementKind { nowiki, formula, dropped, other };
+ElementKind element_kind(std::string_view name);
+
+/// Where the element that begins at text[at] ('<') ends, its content being no wikitext; `at` if
+/// there is none; npos if its closing tag never comes.
+size_t element_end(std::string_view text, size_t at);
 
 }  // namespace wiki

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace wiki {
@@ -213,6 +214,25 @@ TEST(Dump, PlainPagesAreReadAsExpatReadsThem) {
       }
       ASSERT_EQ(told(read_page, xml), told(read_page_with_expat, xml)) << xml.xml;
     }
+  }
+}
+
+TEST(Dump, SitesSayHowTitlesAreWritten) {
+  EXPECT_TRUE(read_site(kHead).first_letter_upper);
+  for (const auto& [how, upper] : {std::pair{"first-letter", true}, {"case-sensitive", false}}) {
+    const Site site =
+        read_site("<mediawiki><siteinfo><case>" + std::string(how) + "</case></siteinfo>");
+    EXPECT_EQ(site.first_letter_upper, upper) << how;
+  }
+  const Site site = read_site(kHead);
+  for (const auto& [name, shown] : {std::pair{"help", "Help"},
+                                    {"файл", "Файл"},
+                                    {"image", "Image"},
+                                    {"category", "Category"}}) {
+    const auto found = std::find_if(site.namespaces.begin(), site.namespaces.end(),
+                                    [&](const Site::Namespace& n) { return n.name == name; });
+    ASSERT_NE(found, site.namespaces.end()) << name;
+    EXPECT_EQ(found->shown, shown);
   }
 }
 

@@ -8,6 +8,8 @@
 
 #include <stdexcept>
 
+#include "tools/wiki/wikitext.h"
+
 namespace wiki {
 namespace {
 
@@ -235,6 +237,120 @@ TEST(Templates, ConditionsAreMediaWikis) {
   EXPECT_EQ(error.find("y"), std::string::npos);
   EXPECT_EQ(expanded("5{{#ifexpr: 1/0|1|2}}"), error);
   EXPECT_EQ(expanded("{{#expr: {{#expr: 1/0}} + 5}}"), error);
+}
+
+TEST(Templates, PartsOfTitlesAreMediaWikis) {
+  Site site;
+  site.namespaces = {{"talk", 1, "Talk"}, {"file", 6, "File"}, {"image", 6, "Image"}};
+  const auto titles = [&](std::string_view arguments) {
+    const std::string call = "{{#titleparts:" + std::string(arguments) + "}}";
+    return expand_templates(call, TemplateStore(), {"Title", "Site", &site});
+  };
+  for (const auto& [arguments, value] :
+       {// The numbers of parts, then of the first.
+        std::pair{"A/b/c/d", "A/b/c/d"},
+        {"A/b/c/d|0", "A/b/c/d"},
+        {"A/b/c/d|1", "A"},
+        {"A/b/c/d|3", "A/b/c"},
+        {"A/b/c/d|9", "A/b/c/d"},
+        {"A/b/c/d|-1", "A/b/c"},
+        {"A/b/c/d|-3", "A"},
+        {"A/b/c/d|-4", ""},
+        {"A/b/c/d|-9", ""},
+        {"A/b/c/d|0|1", "A/b/c/d"},
+        {"A/b/c/d||2", "b/c/d"},
+        {"A/b/c/d|2|2", "b/c"},
+        {"A/b/c/d|9|2", "b/c/d"},
+        {"A/b/c/d|1|0", "A"},
+        {"A/b/c/d|1|4", "d"},
+        {"A/b/c/d|1|5", ""},
+        {"A/b/c/d|0|9", ""},
+        {"A/b/c/d||-1", "d"},
+        {"A/b/c/d||-2", "c/d"},
+        {"A/b/c/d|1|-2", "c"},
+        {"A/b/c/d|1|-4", "A"},
+        {"A/b/c/d|1|-9", "A"},
+        {"A/b/c/d|-1|2", "b/c"},
+        {"A/b/c/d|-1|-3", "b/c"},
+        {"A/b/c/d|-2|3", ""},
+        {"A/b/c/d|-3|4", ""},
+        {"A|1", "A"},
+        {"A|-1", ""},
+        {"A//b|2", "A/"},
+        {"/A/b|1", ""},
+        {"/A/b|1|2", "A"},
+        // Numbers as PHP reads them.
+        {"A/b/c/d| +2 | 2x", "b/c"},
+        {"A/b/c/d|x|y", "A/b/c/d"},
+        {"A/b/c/d|1.9|2.9", "b"},
+        {"A/b/c/d|-1.9", "A/b/c"},
+        {"A/b/c/d|.2e1", "A/b"},
+        {"A/b/c/d|0x2|- 2", "A/b/c/d"},
+        {"A/b/c/d|1|inf", "A"},
+        {"A/b/c/d|1|--2", "A"},
+        {"A/b/c/d|1|", "A"},
+        {"A/b/c/d|99999999999999999999", "A/b/c/d"},
+        {"A/b/c/d||-99999999999999999999", "A/b/c/d"},
+        // At most 25 parts.
+        {"1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17/18/19/20/21/22/23/24/25/26/27|1|25",
+         "25/26/27"},
+        {"1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17/18/19/20/21/22/23/24/25/26/27|1|-1",
+         "25/26/27"},
+        {"1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17/18/19/20/21/22/23/24/25/26/27||26", ""},
+        // Titles in their normal form.
+        {" a_b  c /_d_|1", "A b c "},
+        {"ä/b|1", "Ä"},
+        {"a&amp;b/c|1", "A&b"},
+        {"a\u200E\u3000b/c|1", "A b"},
+        {"a/b#c/d|9", "A/b"},
+        {"a/b #c[[|9", "A/b"},
+        {":a/b|1", "A"},
+        {": talk : a/b|1", "Talk:A"},
+        {"image:a/b|1", "File:A"},
+        {"x:y/z|1", "X:y"},
+        {"talk/b|1", "Talk"},
+        {"#a/b|1", ""},
+        // What cannot be a title.
+        {"a/[[b]]/c|1", "a/[[b]]/c"},
+        {"a/<b>/c|1", "a/<b>/c"},
+        {"a/b<ref>c</ref>|1", "a/b<ref>c</ref>"},
+        {"a/b}c/d|1", "a/b}c/d"},
+        {"a/%41/b|1", "a/%41/b"},
+        {"a/%4g/b|1", "A"},
+        {"a/&amp;amp;/b|1", "a/&amp;amp;/b"},
+        {"a/&x/b;|1", "A"},
+        {"a/../b|1", "a/../b"},
+        {"a/./b|1", "a/./b"},
+        {"./a|1", "./a"},
+        {"../a|1", "../a"},
+        {"a/.|1", "a/."},
+        {"a/..|1", "a/.."},
+        {":.|1", ":."},
+        {":..|1", ":.."},
+        {"a{{'}}b/c|1",
+         "a\xFE\xA7"
+         "b/c"},
+        {"a/...|1", "A"},
+        {"a/~~~|1", "a/~~~"},
+        {"talk:|1", "talk:"},
+        {"talk:file:a/b|1", "talk:file:a/b"},
+        {"talk::a/b|1", "talk::a/b"},
+        {"::a/b|1", "::a/b"},
+        {"file:talk:a/b|1", "File:Talk:a"},
+        {":|1", ":"},
+        {"a\nb/c|1", "a\nb/c"},
+        {"|1", ""}})
+    EXPECT_EQ(titles(arguments), value) << arguments;
+  EXPECT_EQ(titles(std::string(200, 'A') + "/" + std::string(54, 'b') + "|1"),
+            std::string(200, 'A'));
+  const std::string longer = std::string(200, 'A') + "/" + std::string(55, 'b');
+  EXPECT_EQ(titles(longer + "|1"), longer);
+  // What a call cannot show may be any part, or any number.
+  EXPECT_EQ(titles("a/{{unknown}}/c|1") + titles("a/b|{{unknown}}") + titles("a|1|{{x}}"), "");
+  EXPECT_EQ(expand_templates("{{#titleparts:talk:a/b|1}}", TemplateStore(), {"Title", "Site"}),
+            "Talk:a");
+  site.first_letter_upper = false;
+  EXPECT_EQ(titles("talk:a/b|1") + titles("a/b|1"), "Talk:aa");
 }
 
 TEST(Templates, ConditionsOfNumbersWithoutEndAndOfMinusZero) {

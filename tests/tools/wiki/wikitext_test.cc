@@ -100,6 +100,48 @@ TEST(Wikitext, ConstructsAlone) {
   for (const Case& c : cases) EXPECT_EQ(cleaned(c.page), c.text) << c.page;
 }
 
+// What stands between apostrophes when MediaWiki reads emphasis parts them, even if nothing of it
+// is shown; what is gone before does not.
+TEST(Wikitext, ApostrophesOnBothSidesOfMarkupAreTwoMarks) {
+  const Case cases[] = {
+      {"''A''<ref>x</ref>''B'' ''A''<ref name=a />''B'' ''A''{{x}}''B''",
+       "\"A\"\"B\" \"A\"\"B\" \"A\"\"B\""},
+      {"'''A'''<ref>x</ref>'''B''' '''A'''<ref>x</ref>''B''", "AB A\"B\""},
+      {"''A''<ref>x</ref><ref>y</ref>''B'' ''A''<ref>x</ref>{{y}}<!-- z -->''B''",
+       "\"A\"\"B\" \"A\"\"B\""},
+      {"''A''<gallery>x</gallery>''B'' ''A''[[File:x.png]]''B'' ''A''{{{1}}}''B''",
+       "\"A\"\"B\" \"A\"\"B\" \"A\"\"B\""},
+      {"== ''A''<ref>x</ref>''B'' ==\nc", "\"A\"\"B\".\nc"},
+      {"''A''<nowiki/>''B'' ''A''<nowiki></nowiki>''B'' l'<nowiki/>''amour''",
+       "\"A\"\"B\" \"A\"\"B\" l'\"amour\""},
+      {"''A''<nowiki/><!-- x -->''B'' ''A''<nowiki/><b>''B''</b> ''A''<nowiki>''B''",
+       "\"A\"\"B\" \"A\"\"B\" \"A\"\"B\""},
+      {"''A''<section begin=a />''B'' ''<nowiki/>''", "\"A\"\"B\""},
+      {"'a'<nowiki/>'b'", "'a''b'"},
+      {"l'<nowiki/>''amour''", "l'\"amour\""},
+      {"''A''<b>''B''</b>''C'' ''A''<x>''B''", "\"A\"\"B\"\"C\" \"A\"\"B\""},
+      {"''A''[[x|''B'']] [[x|''A'']]''B'' '''[[x|''A'']]''' ''[[x|'''A''']]''",
+       "\"A\"\"B\" \"A\"\"B\" \"A\" \"A\""},
+      {"''[[x|''A'']]''", "A"},
+      {"''A''[http://x ''B'']''C'' ''A''[http://x]''B''", "\"A\"\"B\"\"C\" \"A\"\"B\""},
+      {"''A''-{''B''}-''C'' ''A''-{H|x}-''B''", "\"A\"\"B\"\"C\" \"A\"\"B\""},
+      {"''A''{{lang|la|''B''}}''C'' '''{{lang|la|''A''}}''' {{nowrap|''A''}}<b>''B''</b>",
+       "\"A\"\"B\"\"C\" \"A\" \"A\"\"B\""},
+      {"''A''{{'}}s ''A''{{'s}} {{nowrap|''A''<ref>x</ref>''B''}}", "\"A\"'s \"A\"'s \"A\"\"B\""},
+      {"''5''<sup>''m''</sup> 2<sup>''n''<ref>b</ref>''x''</sup>", "\"5\"m 2^(nx)"},
+      // Comments and the tags of transclusion are gone before.
+      {"''A''<!-- x -->''B''", "\"A'B\""},
+      {"''A''<noinclude>''B''</noinclude>", "\"A'B\""},
+      {"''A''<includeonly>x</includeonly>''B''", "\"A'B\""},
+      {"''A''__NOTOC__''B''", "\"A'B\""},
+      // Digits are parted by what is dropped, and by nothing else.
+      {"5''<nowiki/>''7 5''<nowiki/><ref>x</ref>''7 5<includeonly>x</includeonly>7 5~~~~7 "
+       "5<ref>x</ref>''<nowiki/>''7",
+       "57 5 7 57 5 7 5 7"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(cleaned(c.page), c.text) << c.page;
+}
+
 TEST(Wikitext, WhatIsLeftOpenLosesItsMarksOrItsParagraph) {
   EXPECT_EQ(cleaned("a [[b c\n\nd"), "a b c\nd");
   EXPECT_EQ(cleaned("a {{b c\n\nd"), "a\nd");
@@ -158,6 +200,7 @@ TEST(Wikitext, Options) {
   CleanOptions links{.links = true};
   EXPECT_EQ(cleaned("[[a b|c]] [http://x y]", links),
             "<a href=\"a%20b\">c</a> <a href=\"http://x\">y</a>");
+  EXPECT_EQ(cleaned("[http://x a<sup>]2[[c</sup>", links), "<a href=\"http://x\">a</a>2c");
   CleanOptions safe{.html_safe = true};
   EXPECT_EQ(cleaned("a &lt; b & c", safe), "a &lt; b &amp; c");
   CleanOptions plain{.sections = false};
