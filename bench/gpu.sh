@@ -95,24 +95,27 @@ check() {
 }
 # Side by side, each on its own where there are as many GPUs.
 single() {
-  local name failed=0 gpu=0
+  local name pid failed=0 gpu=0 pids=()
   for name in "${ONE[@]}"; do
     CUDA_VISIBLE_DEVICES=$gpu tested "$name" &
+    pids+=($!)
     gpu=$(((gpu + 1) % gpus))
-    [ "$gpus" -gt 1 ] || wait -n || failed=1
+    [ "$gpus" -gt 1 ] || wait "$!" || failed=1
   done
-  while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   return $failed
 }
 several() {
-  local failed=0 pair
+  local pair pid failed=0 pids=()
+  [ "$gpus" -gt 1 ] || { echo "one GPU: nothing of several"; return 1; }
   tested comm_cuda_test || failed=1
   # Cases of two GPUs on every pair at the same time; then those of four.
   for ((pair = 0; pair < gpus / 2; ++pair)); do
     CUDA_VISIBLE_DEVICES=$((2 * pair)),$((2 * pair + 1)) GTEST_TOTAL_SHARDS=$((gpus / 2)) \
       GTEST_SHARD_INDEX=$pair SAID_AS=.$pair tested layout_cuda_test &
+    pids+=($!)
   done
-  while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   [ "$gpus" -lt 4 ] || tested layout_cuda_test --gtest_filter='*Gpus4*' || failed=1
   # Left out: cases in which one machine plays two hosts, which would use a GPU
   # twice, or one without GPUs.
@@ -157,7 +160,8 @@ one() {
   torch 1 --model 124M,345M,774M,1558M,1.3B
   ours --model 124M,1558M
 }
-# The same load on each GPU by itself, all at once: what four times one GPU is on these four.
+# The same load on each GPU by itself, all at once. The sum is what independent GPUs give: what a
+# layout on all of them is compared with.
 each_alone() {
   local i
   echo
@@ -168,7 +172,9 @@ each_alone() {
       "$@" >"$folder/said.$i" 2>&1 &
   done
   wait
-  for ((i = 0; i < gpus; ++i)); do tail -n 1 "$folder/said.$i"; done
+  for ((i = 0; i < gpus; ++i)); do
+    grep 'tokens/s' "$folder/said.$i" || tail -n 5 "$folder/said.$i"
+  done
   cp "$folder/choices.0" "$folder/choices"
 }
 torchao() { python3 -c 'import torchao' 2>/dev/null; }
@@ -321,6 +327,7 @@ plan() {
   cat "${PLAN_OUT:-plan-results}/card.json"
 }
 regret() {
+  [ "$gpus" = 2 ] || [ "$gpus" = 4 ] || { echo "regret: two or four GPUs"; return; }
   python3 "$folder/bench/plan.py" regret "$gpus" --seconds 1.5 --layouts 5 --spread \
     ${PLAN_CARD:+--card "$PLAN_CARD"} --limit "${REGRET_SECONDS:-300}" --out regret.jsonl || true
   python3 "$folder/bench/plan.py" table regret.jsonl
@@ -342,6 +349,7 @@ run() {
   shift
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib
   export PATH=$folder/build/release/bin:$folder/build/release:$PATH
+  [ -z "${SAID:-}" ] || mkdir -p "$SAID"
   { read -r source; read -r build; } <"$folder/source"
   stand_in "$source" "$folder"
   # Where there is a checkout at that place, without a build, or the build was elsewhere.

@@ -3,7 +3,7 @@
 """What a checkpoint costs on GPUs while it is written, and the seconds from the kill of a rank to
 the next step, from disk and from memory.
 
-  bench/lost_rank.py [--size 6.7B|tiny] [--gpus N] [--zero-stage Z] [--every STEPS]
+  bench/lost_rank.py [--size 6.7B|1.3B|tiny] [--gpus N] [--zero-stage Z] [--every STEPS]
                      [--copy-every STEPS] [--device cuda|cpu] [--folder FOLDER]
 
 Needs trainer and make-dataset in PATH. A first run saves every --every steps; once a checkpoint is
@@ -55,7 +55,12 @@ class Run:
             os.kill(int(file.read().split()[-1]), signal.SIGKILL)
         return time.monotonic() - self.begin
 
-    def stop(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is not None:
+            return
         pid = self.process.pid
         with open(f"/proc/{pid}/task/{pid}/children") as file:
             ranks = [int(word) for word in file.read().split()]
@@ -74,8 +79,10 @@ def loss_of(line):
 
 def again(run, losses, killed, wanted):
     """Seconds from the kill to the end of the next step, which is the one after `wanted`."""
+    restarted = False
     for at, step, line in run.lines():
-        if step is None:
+        restarted = restarted or "restart 1 of" in line
+        if step is None or not restarted:  # steps that were done before the kill
             continue
         if step != wanted + 1:
             sys.exit(f"lost_rank.py: goes on with step {step}, not {wanted + 1}")
@@ -94,55 +101,53 @@ def show(name, spans, digits=0):
 
 
 def from_disk(o):
-    run = Run(o, ["--save-interval", str(o.every), "--keep-last", "1"])
-    ends, losses, saved_at, saved = {}, {}, None, None
-    for at, step, line in run.lines():
-        if "successfully saved checkpoint" in line:
-            saved_at = saved_at or at
-            saved = saved or int(re.search(r"at iteration +(\d+)", line).group(1))
-        if step is None:
-            continue
-        ends[step], losses[step] = at, loss_of(line)
-        # Two steps more than the save, which may not be a multiple of --every itself.
-        if saved and step >= saved + 2 and at > saved_at:
-            break
-    killed = run.kill_last_rank()
-    seconds = again(run, losses, killed, saved)
-    run.stop()
-    spans = {s: ends[s] - ends[s - 1] for s in ends if s - 1 in ends}
-    size = sum(
-        os.path.getsize(os.path.join("saved", f"iter_{saved:07d}", name))
-        for name in os.listdir(f"saved/iter_{saved:07d}")
-    )
-    show("steps before the save", [v for s, v in spans.items() if 3 < s <= saved])
-    during = [v for s, v in spans.items() if s > saved and ends[s] <= saved_at]
-    show("steps while it is written", during)
-    took = saved_at - ends[saved]
-    print(f"checkpoint of {size / 1e9:.1f} GB, on disk {took:.1f} s after its step")
-    print(f"from the kill to the next step, from disk: {seconds:.2f} s", flush=True)
-    shutil.rmtree("saved", ignore_errors=True)
+    with Run(o, ["--save-interval", str(o.every), "--keep-last", "1"]) as run:
+        ends, losses, saved_at, saved = {}, {}, None, None
+        for at, step, line in run.lines():
+            if "successfully saved checkpoint" in line:
+                saved_at = saved_at or at
+                saved = saved or int(re.search(r"at iteration +(\d+)", line).group(1))
+            if step is None:
+                continue
+            ends[step], losses[step] = at, loss_of(line)
+            # Two steps more than the save, which may not be a multiple of --every itself.
+            if saved and step >= saved + 2 and at > saved_at:
+                break
+        killed = run.kill_last_rank()
+        seconds = again(run, losses, killed, saved)
+        spans = {s: ends[s] - ends[s - 1] for s in ends if s - 1 in ends}
+        size = sum(
+            os.path.getsize(os.path.join("saved", f"iter_{saved:07d}", name))
+            for name in os.listdir(f"saved/iter_{saved:07d}")
+        )
+        show("steps before the save", [v for s, v in spans.items() if 3 < s <= saved])
+        during = [v for s, v in spans.items() if s > saved and ends[s] <= saved_at]
+        show("steps while it is written", during)
+        took = saved_at - ends[saved]
+        print(f"checkpoint of {size / 1e9:.1f} GB, on disk {took:.1f} s after its step")
+        print(f"from the kill to the next step, from disk: {seconds:.2f} s", flush=True)
+        shutil.rmtree("saved", ignore_errors=True)
 
 
 def from_memory(o):
-    run = Run(o, ["--in-memory-checkpoint", str(o.copy_every)])
-    ends, losses = {}, {}
-    stop_after = 2 * o.copy_every - 1  # the copy has as many steps to be completed
-    for at, step, line in run.lines():
-        if step is None:
-            continue
-        ends[step], losses[step] = at, loss_of(line)
-        if step == stop_after:
-            break
-    killed = run.kill_last_rank()
-    seconds = again(run, losses, killed, o.copy_every)
-    run.stop()
-    if not any(f"continuing from step {o.copy_every} in memory" in line for line in run.said):
-        sys.exit("lost_rank.py: not from memory: " + " | ".join(run.said[-8:]))
-    spans = {s: ends[s] - ends[s - 1] for s in ends if s - 1 in ends}
-    show("steps without a copy", [v for s, v in spans.items() if 3 < s <= o.copy_every])
-    show("steps after a copy has begun", [spans[s] for s in spans if o.copy_every < s])
-    print(f"from the kill to the next step, from memory: {seconds:.2f} s", flush=True)
-    shutil.rmtree("saved", ignore_errors=True)
+    with Run(o, ["--in-memory-checkpoint", str(o.copy_every)]) as run:
+        ends, losses = {}, {}
+        stop_after = 2 * o.copy_every - 1  # the copy has as many steps to be completed
+        for at, step, line in run.lines():
+            if step is None:
+                continue
+            ends[step], losses[step] = at, loss_of(line)
+            if step == stop_after:
+                break
+        killed = run.kill_last_rank()
+        seconds = again(run, losses, killed, o.copy_every)
+        if not any(f"continuing from step {o.copy_every} in memory" in line for line in run.said):
+            sys.exit("lost_rank.py: not from memory: " + " | ".join(run.said[-8:]))
+        spans = {s: ends[s] - ends[s - 1] for s in ends if s - 1 in ends}
+        show("steps without a copy", [v for s, v in spans.items() if 3 < s <= o.copy_every])
+        show("steps after a copy has begun", [spans[s] for s in spans if o.copy_every < s])
+        print(f"from the kill to the next step, from memory: {seconds:.2f} s", flush=True)
+        shutil.rmtree("saved", ignore_errors=True)
 
 
 def main():

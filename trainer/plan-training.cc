@@ -24,6 +24,7 @@
 #include "trainer/session/calibrate.h"
 #include "trainer/session/checkpoint_args.h"
 #include "trainer/session/devices.h"
+#include "trainer/session/foreign.h"
 #include "trainer/session/layout_report.h"
 #include "trainer/session/neox_files.h"
 #include "trainer/session/vocabulary.h"
@@ -89,7 +90,7 @@ cli::Table<PlanOptions> flags() {
       {"Measuring",
        {{.name = "calibrate",
          .value = "FILE",
-         .help = "Do not plan: measure the GPUs of this machine, in about a minute, and "
+         .help = "Do not plan: measure the GPUs of this machine, in up to a minute, and "
                  "write their table to FILE (or standard output, -), for --gpu FILE.",
          .field = cli::text(&O::calibrate)},
         {.name = "seconds",
@@ -204,14 +205,16 @@ int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   return find_vocabulary(config).vocab_size;
 }
 
-// --tokens is --train-tokens.
-void take_tokens(PlanOptions& o, Given& given) {
+// --tokens is --train-tokens; the command line's counts before a file's.
+template <class Names>
+void take_tokens(PlanOptions& o, Given& given, const Names& on_line) {
   if (!o.tokens) return;
   std::optional<int64_t>& tokens = o.train.train_tokens;
-  if (tokens && *tokens != *o.tokens)
+  const bool first = on_line.contains("tokens"), second = on_line.contains("train-tokens");
+  if (first == second && tokens && *tokens != *o.tokens)
     throw UsageError(concat("--tokens ", *o.tokens, ", but --train-tokens ", *tokens,
                             ": both are the length of the run"));
-  tokens = o.tokens;
+  if (!second) tokens = o.tokens;
   given.insert("train-tokens");
 }
 
@@ -228,6 +231,14 @@ void check_needed(const TrainConfig& config, bool as_given) {
       {as_given || batch, "--max-global-batch-size (or --global-batch-size)"},
       {!as_given || config.micro_batch_size > 0, "--micro-batch-size"}};
   cli::require_all(needed);
+}
+
+// As the trainer does. A checkpoint that is on another machine matters only where its model does.
+void take_checkpoints_model(TrainConfig& config, Given& given, cli::Console& console) {
+  if (!config.use_checkpoint_args) return;
+  refuse_foreign(config);
+  if (const std::string note = take_checkpoint_args(config, given); !note.empty())
+    console.note(note);
 }
 
 // The trainer's default: one micro-batch for each data-parallel rank.
@@ -255,20 +266,19 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   }
   TrainConfig& config = o.train;
   Given given = call.parsed.given;
-  take_tokens(o, given);
+  take_tokens(o, given, call.parsed.on_line);
   take_neox(config, given, call.console);
   forget_chosen(config, call.parsed.on_line);
   if (config.new_layout) reopen(config, given);
-  const std::vector<std::string> lacks = lacking(config);
+  if (!config.deepspeed_config.empty())
+    apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
+                    config.deepspeed_config);
+  take_checkpoints_model(config, given, call.console);
+  std::vector<std::string> lacks = lacking(config);
   config.dry_run = true;
   const bool has_length = config.train_iters || config.train_samples || config.train_tokens;
   if (!has_length) config.train_iters = 1;
   if (!config.lr) config.lr = std::max(1e-4, config.min_lr);
-  if (!config.deepspeed_config.empty())
-    apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
-                    config.deepspeed_config);
-  if (const std::string note = take_checkpoint_args(config, given); !note.empty())
-    call.console.note(note);
   check_needed(config, o.as_given);
   if (config.device == "cpu" && config.gpu.empty())
     throw UsageError(
@@ -283,6 +293,10 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   if (o.device_memory_gb) set_device_memory(card->card, *o.device_memory_gb);
   forget_files_cluster(o, call.parsed.on_line);
   const Cluster cluster = cluster_of(o);
+  if (config.max_restarts > 0 && cluster.world_size > cluster.local_size) {
+    if (config.save.empty()) lacks.push_back("--save");
+    if (config.load.empty()) lacks.push_back("--load");
+  }
   if (o.as_given) default_batch(config, cluster);
   SearchTask task =
       search_task(config, given, cluster, card->card, vocabulary_of(config, call.console));

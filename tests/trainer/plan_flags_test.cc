@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/trainer/run_program.h"
@@ -66,55 +67,78 @@ TEST_F(PlanFlagsTest, TokensHaveOneNumber) {
             "plan-training: --tokens 2000, but --train-tokens 1000: both are the length of the "
             "run\n");
   EXPECT_EQ(plan(words + Words{"--train-tokens", "100000", "--tokens", "100000"}).status, 0);
+  // The line counts before a file.
+  std::ofstream(folder_ + "/a.toml") << "train-tokens = 4096\n";
+  std::ofstream(folder_ + "/b.toml") << "tokens = 4096\n";
+  for (const Words& line : {Words{"--config", "a.toml", "--tokens", "8192"},
+                            Words{"--config", "b.toml", "--train-tokens", "8192"}})
+    EXPECT_THAT(planned(words + line)["best"][0]["command"].get<std::string>(),
+                HasSubstr("--train-tokens 8192 "));
 }
 
-// Steps of a ramp-up are smaller, so shorter: a run takes longer than without one, by what small
-// steps cost, and less than as many full steps.
+// 15 steps of 64 samples, 8 of 128, then 192, each of its own length: a pipeline's small steps are
+// not as many times shorter as they are smaller.
 TEST_F(PlanFlagsTest, ARampUpTakesTheTimeOfItsSteps) {
-  const Words words = model() + Words{"--world-size", "2", "--global-batch-size", "1024",
-                                      "--top",        "1", "--train-samples",     "1000000"};
-  const nlohmann::json plain = planned(words)["best"][0],
-                       ramp = planned(
-                           words + Words{"--rampup-batch-size", "64", "64", "1000000"})["best"][0];
-  EXPECT_GT(ramp["run_seconds"], plain["run_seconds"]);
-  EXPECT_LT(ramp["run_seconds"].get<double>(), 1.3 * plain["run_seconds"].get<double>());
-  const Words flags = words + Words{"--rampup-batch-size", "64", "64", "1000000"};
-  const std::string text = plan(flags).out;
-  const size_t at = text.find("    run         ");
-  ASSERT_NE(at, std::string::npos) << text;
-  const size_t about = text.find("about", at);
-  const std::string length = text.substr(about, text.find('\n', about) - about);
-  // The trainer's dry run of the printed command says the same.
-  Words command = model() + Words{"--global-batch-size",
-                                  "1024",
-                                  "--train-samples",
-                                  "1000000",
-                                  "--rampup-batch-size",
-                                  "64",
-                                  "64",
-                                  "1000000",
-                                  "--lr",
-                                  "1e-4",
-                                  "--nproc-per-node",
-                                  "2",
-                                  "--dry-run"};
-  for (const nlohmann::json& word : ramp["flags"]) command.push_back(word);
-  const Ended dry = wait(start(command, {}, TRAINER_PROGRAM, false));
-  EXPECT_THAT(dry.out, testing::ContainsRegex("run +[0-9]+ steps, " + length)) << dry.err;
+  const Words shapes[] = {{"--world-size", "2"},
+                          {"--world-size", "4", "--pipeline-model-parallel-size", "4",
+                           "--pipeline-schedule", "zero-bubble"},
+                          {"--world-size", "2", "--pipeline-model-parallel-size", "2",
+                           "--num-virtual-stages-per-pipeline-rank", "2"}};
+  for (const Words& shape : shapes) {
+    const Words words = model() + shape + Words{"--micro-batch-size", "16", "--bf16", "--as-given"};
+    const auto step = [&](const char* samples) {
+      return planned(words + Words{"--global-batch-size", samples})["best"][0]["step_seconds"]
+          .get<double>();
+    };
+    const double expected = 15 * step("64") + 8 * step("128") + 7 * step("192");
+    const Words ramp = {"--global-batch-size", "192", "--rampup-batch-size", "64", "64", "1920",
+                        "--train-iters",       "30"};
+    const nlohmann::json best = planned(words + ramp)["best"][0];
+    EXPECT_NEAR(best["run_seconds"].get<double>(), expected, 2e-3 * expected);
+    EXPECT_LT(expected, 0.9 * 30 * best["step_seconds"].get<double>());
+  }
 }
 
-// torchrun's ranks can keep no checkpoint in memory: the trainer starts them itself.
+// Of many sizes some are simulated; the dry run says the same.
+TEST_F(PlanFlagsTest, ALongRampUpLiesBetweenItsSteps) {
+  const Words words = model() + Words{"--nproc-per-node",
+                                      "2",
+                                      "--micro-batch-size",
+                                      "1",
+                                      "--global-batch-size",
+                                      "128",
+                                      "--bf16"};
+  const Words ramp = {"--rampup-batch-size", "2", "2", "6400", "--train-iters", "400"};
+  const nlohmann::json best = planned(words + ramp + Words{"--as-given"})["best"][0];
+  const double step = best["step_seconds"], run = best["run_seconds"];
+  // Twice as long with as many tokens a step: 100 steps of each size of 2 to 128 would take half.
+  EXPECT_LT(run, 400 * step);
+  EXPECT_GT(run, 0.5 * 400 * step);
+  const Ended dry =
+      wait(start(words + ramp + Words{"--lr", "1e-4", "--dry-run"}, {}, TRAINER_PROGRAM, false));
+  const Ended text = plan(words + ramp + Words{"--as-given"});
+  const size_t about = text.out.find("about ", text.out.find("    run  "));
+  EXPECT_THAT(dry.out, HasSubstr(text.out.substr(about, text.out.find('\n', about) - about)))
+      << dry.err;
+}
+
+// The trainer does not start torchrun's ranks again.
 TEST_F(PlanFlagsTest, ARestartingRunIsStartedByTheTrainerOnEachHost) {
   const Words words =
-      model() + Words{"--world-size", "16", "--max-global-batch-size", "64", "--save", "s",
-                      "--load",       "s",  "--max-restarts",          "3",  "--top",  "1"};
+      model() + Words{"--world-size", "16", "--max-global-batch-size", "64", "--top", "1"};
+  const Words restarts = {"--max-restarts", "3"}, folder = {"--save", "s", "--load", "s"};
   for (const Words& more : {Words{}, Words{"--in-memory-checkpoint", "20"}}) {
-    const std::string command = planned(words + more)["best"][0]["command"];
-    EXPECT_THAT(command, testing::StartsWith("RANK=$RANK WORLD_SIZE=2 MASTER_ADDR=$MASTER_ADDR "
-                                             "MASTER_PORT=$MASTER_PORT \\\n"));
-    EXPECT_THAT(command, HasSubstr("trainer --nproc-per-node 8 "));
-    EXPECT_THAT(command, Not(HasSubstr("torchrun")));
+    const std::string command = planned(words + restarts + folder + more)["best"][0]["command"];
+    EXPECT_THAT(command,
+                testing::StartsWith("trainer --nnodes 2 --node-rank $RANK --master-addr "
+                                    "$MASTER_ADDR --master-port $MASTER_PORT --nproc-per-node 8 "));
   }
+  const nlohmann::json missing = planned(words + restarts)["missing_flags"];
+  EXPECT_THAT(missing, testing::IsSupersetOf({"--save", "--load"}));
+  // A saved configuration has the flag at its default.
+  for (const Words& none : {Words{}, Words{"--max-restarts", "0"}})
+    EXPECT_THAT(planned(words + none)["best"][0]["command"].get<std::string>(),
+                testing::StartsWith("torchrun "));
 }
 
 // A size that the command gives is planned wherever it lies; the search stays within hosts.
@@ -139,6 +163,7 @@ TEST_F(PlanFlagsTest, ACheckpointsModelIsPlanned) {
   const nlohmann::json json = planned({"--load", "s", "--use-checkpoint-args", "--world-size", "2",
                                        "--max-global-batch-size", "8", "--gpu", "h200"});
   EXPECT_GT(json["best"].size(), 0u);
+  EXPECT_THAT(json["missing_flags"], Not(testing::Contains("--num-layers")));
   EXPECT_THAT(plan({"--load", "absent", "--use-checkpoint-args", "--world-size", "2",
                     "--max-global-batch-size", "8", "--gpu", "h200"})
                   .err,
@@ -154,6 +179,8 @@ TEST_F(PlanFlagsTest, StateOnTheHostLeavesANearestMiss) {
   EXPECT_EQ(json["best"][0]["cpu_offload"], true);
   ASSERT_TRUE(json.contains("nearest_miss"));
   EXPECT_GT(json["nearest_miss"]["tokens_per_second"], json["best"][0]["tokens_per_second"]);
+  const Ended text = plan(words + Words{"--world-size", "1", "--max-global-batch-size", "8"});
+  EXPECT_THAT(text.out, testing::ContainsRegex("--cpu-offload it fits and takes [0-9.]+ times as"));
 }
 
 }  // namespace

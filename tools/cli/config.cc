@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tools/cli/fields.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/text.h"
 
@@ -155,7 +156,8 @@ void read_config(std::span<const Row> rows, std::string_view text, std::string_v
       in.fail(concat(name, " = ", join(values, " "), ": ", error.what()));
     }
     parsed.given.insert(std::string(row->name));
-    parsed.given.insert(row->sets.begin(), row->sets.end());
+    if (row->arity != Arity::none || parse_bool(values.front()))
+      parsed.given.insert(row->sets.begin(), row->sets.end());
     parsed.in_files[std::string(row->name)] = values;
     in.skip(false);
     if (!in.done() && in.peek() != '\n') in.fail(concat("more after the value of ", name));

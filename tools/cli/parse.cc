@@ -176,6 +176,26 @@ std::string spelled(const Row& row, const Values& values) {
   return text;
 }
 
+/// Errors: UsageError where a row of the line and one that it sets, which the line has too, give
+/// different values.
+void refuse_contradictions(std::span<const Row> rows, const std::map<std::string, Values>& line) {
+  for (const Row& row : rows) {
+    const auto given = line.find(std::string(row.name));
+    if (given == line.end()) continue;
+    for (const std::string_view name : row.sets) {
+      const auto other = line.find(std::string(name));
+      if (other == line.end()) continue;
+      const Row& same = *find_row(rows, name);
+      same.set(other->second);
+      const Values before = same.show();
+      row.set(given->second);
+      if (same.show() != before)
+        throw UsageError(concat(spelled(row, given->second), " and ", spelled(same, other->second),
+                                " contradict each other"));
+    }
+  }
+}
+
 }  // namespace
 
 const Row* find_row(std::span<const Row> rows, std::string_view name) {
@@ -228,6 +248,7 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
     const Values& list = found->second;
     if (row.arity == Arity::many && list.size() > 1) parsed.list_ends[found->first] = list.back();
   }
+  refuse_contradictions(rows, values);
   return parsed;
 }
 

@@ -67,6 +67,18 @@ int64_t BatchSchedule::samples_after(int64_t steps, int64_t consumed) const noex
   return consumed + steps * full_;
 }
 
+std::map<int64_t, int64_t> BatchSchedule::steps_by_microbatches(int64_t steps) const {
+  std::map<int64_t, int64_t> counts;
+  for (int64_t consumed = 0; steps > 0 && increment_ != 0 && consumed <= ramp_samples_;) {
+    const int64_t equal = std::min(equal_steps(consumed), steps);
+    counts[num_microbatches(consumed)] += equal;
+    consumed += equal * global_batch_size(consumed);
+    steps -= equal;
+  }
+  if (steps > 0) counts[full_ / samples_per_microbatch_] += steps;
+  return counts;
+}
+
 int64_t steps_of_run(const TrainConfig& config, int64_t done, int64_t consumed_samples) {
   const BatchSchedule schedule(config);
   int64_t steps = config.train_iters.value_or(cli::kMaxInteger);

@@ -205,8 +205,8 @@ void Derivation::fp8() {
   for (const std::string_view format : {"e4m3", "hybrid"})
     if (given.contains(concat("fp8-", format)) && config.fp8_format != format)
       throw UsageError(concat("--fp8-", format, " and --fp8-",
-                              given.contains("fp8-format") ? "format " : "", config.fp8_format,
-                              " contradict each other"));
+                              given.contains(concat("fp8-", config.fp8_format)) ? "" : "format ",
+                              config.fp8_format, " contradict each other"));
   if (config.fp8_recipe != "delayed") {
     for (const std::string_view flag : {"fp8-amax-history-len", "fp8-amax-compute-algo"})
       if (changed(flag))

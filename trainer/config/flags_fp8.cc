@@ -18,8 +18,8 @@ using cli::on;
 /// already, that is kept, and derive_and_check() sees the contradiction.
 cli::Field<C> format(const char* name) {
   return {cli::Arity::none,
-          [name](C& c, const cli::Values&) {
-            if (c.fp8_format.empty()) c.fp8_format = name;
+          [name](C& c, const cli::Values& v) {
+            if (cli::parse_bool(v[0]) && c.fp8_format.empty()) c.fp8_format = name;
           },
           nullptr,
           {}};

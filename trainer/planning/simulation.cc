@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 #include <tuple>
 
@@ -248,7 +249,9 @@ GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queu
       return {.ranks = 2, .per_host = together ? 2 : 1, .sharing = local};
     }
   }
-  const int64_t per_host = std::clamp<int64_t>(local / stride, 1, ranks);
+  // Where tensor groups do not divide a host, one of them crosses.
+  const int64_t per_host = queue == Queue::tensor ? std::gcd(local, ranks)
+                                                  : std::clamp<int64_t>(local / stride, 1, ranks);
   return {.ranks = ranks, .per_host = per_host, .sharing = std::max<int64_t>(local / per_host, 1)};
 }
 

@@ -161,21 +161,41 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
 
 double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
                    const Card& card) {
-  const double steps = static_cast<double>(run.config.derived.train_iters);
-  const int64_t most = run.options.max_microbatches, stages = run.topology.pipeline_size;
-  const double all = steps * step_seconds;
-  if (steps == 0 || run.config.derived.rampup_increment == 0 || most <= stages) return all;
-  const int64_t samples = BatchSchedule(run.config).samples_after(run.config.derived.train_iters);
-  const double average =
-      static_cast<double>(samples) /
-      static_cast<double>(run.config.micro_batch_size * run.config.derived.data_parallel_size) /
-      steps;
-  // A pipeline with chunks takes multiples of its stages.
-  const int64_t few = std::clamp(static_cast<int64_t>(average), stages, most - 1) / stages * stages;
+  const auto counts =
+      BatchSchedule(run.config).steps_by_microbatches(run.config.derived.train_iters);
+  const int64_t most = run.options.max_microbatches;
+  // Few of many numbers are simulated. A step is no line in a small one, so those come first.
+  constexpr size_t kSimulated = 12, kSmallest = 6;
   CardTimes times(card, run.options.cpu_offload);
-  const double step_of_few = estimate_steps(run, {&few, 1}, cluster, card, times).front().seconds;
-  const double each = (step_seconds - step_of_few) / static_cast<double>(most - few);
-  return all - steps * each * (static_cast<double>(most) - average);
+  std::vector<std::pair<int64_t, double>> known;
+  size_t place = 0;
+  for (const auto& [microbatches, steps] : counts) {
+    const size_t others = counts.size() - kSmallest, of_others = kSimulated - kSmallest;
+    const bool simulated =
+        counts.size() <= kSimulated || place < kSmallest ||
+        (place - kSmallest + 1) * of_others / others != (place - kSmallest) * of_others / others;
+    if (simulated)
+      known.emplace_back(
+          microbatches,
+          microbatches == most
+              ? step_seconds
+              : estimate_steps(run, {&microbatches, 1}, cluster, card, times).front().seconds);
+    ++place;
+  }
+  double seconds = 0;
+  size_t next = 0;
+  for (const auto& [microbatches, steps] : counts) {
+    while (known[next].first < microbatches) ++next;
+    double step = known[next].second;
+    if (known[next].first > microbatches) {  // the first is always known.
+      const auto& [fewer, shorter] = known[next - 1];
+      const auto& [more, longer] = known[next];
+      step = shorter + (longer - shorter) * static_cast<double>(microbatches - fewer) /
+                           static_cast<double>(more - fewer);
+    }
+    seconds += static_cast<double>(steps) * step;
+  }
+  return seconds;
 }
 
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,

@@ -76,8 +76,8 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
                                          const Cluster& cluster, const Card& card, CardTimes& times,
                                          bool data_is_free = false);
 
-/// Seconds of a whole run whose full step takes `step_seconds`. Steps of a ramp-up have fewer
-/// micro-batches: between the full step and one of about the average number, time is a line.
+/// Seconds of a whole run whose full step takes `step_seconds`. Of a ramp-up's steps up to twelve
+/// sizes are simulated; the time of others is between those of their neighbours.
 double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
                    const Card& card);
 

@@ -37,30 +37,27 @@ double run_seconds(const Choice& c, const SearchTask& task) {
   return run_seconds(planned_run(task, c.layout), c.report.seconds, task.cluster, task.card);
 }
 
-bool task_has(const SearchTask& task, std::initializer_list<const char*> flags) {
-  return std::ranges::any_of(flags, [&](const char* flag) { return task.given.contains(flag); });
-}
-
 // On one host the trainer starts its ranks; on several hosts a launcher does, run once on each:
-// torchrun, or the trainer itself where a flag needs that.
+// torchrun, or the trainer itself where ranks are to be started again.
 std::string command_of(const Choice& choice, const ReportContext& context) {
   const Cluster& cluster = context.task.cluster;
-  std::vector<std::string> words;
+  const TrainConfig& config = context.task.config;
   const bool one_host = cluster.world_size <= cluster.local_size;
-  const bool own =
-      task_has(context.task, {"in-memory-checkpoint", "max-restarts", "rejoin-timeout-minutes"});
-  if (!one_host && own)
-    words.push_back(concat("RANK=$RANK WORLD_SIZE=", cluster.world_size / cluster.local_size,
-                           " MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT \\\n "));
-  else if (!one_host)
-    words.push_back(
-        concat("torchrun --nnodes ", cluster.world_size / cluster.local_size,
-               " --node_rank $RANK --nproc_per_node ", cluster.local_size,
-               " --master_addr $MASTER_ADDR --master_port $MASTER_PORT --no-python \\\n "
-               ""));
+  const bool restarts = config.max_restarts > 0 || config.in_memory_checkpoint;
+  const int64_t hosts = cluster.world_size / cluster.local_size;
+  std::vector<std::string> words;
+  if (!one_host && !restarts)
+    words.push_back(concat(
+        "torchrun --nnodes ", hosts, " --node_rank $RANK --nproc_per_node ", cluster.local_size,
+        " --master_addr $MASTER_ADDR --master_port $MASTER_PORT --no-python \\\n "
+        ""));
   words.push_back("trainer");
+  if (!one_host && restarts)
+    words.push_back(concat("--nnodes ", hosts,
+                           " --node-rank $RANK --master-addr $MASTER_ADDR --master-port "
+                           "$MASTER_PORT"));
   // One rank, too: without it the trainer starts one for each GPU.
-  if (one_host || own)
+  if (one_host || restarts)
     words.push_back(concat("--nproc-per-node ", std::min(cluster.world_size, cluster.local_size)));
   for (const std::string& word : context.words) words.push_back(cli::shell_word(word));
   const std::vector<std::string> layout = words_of(choice.layout, fixed_of(context.task));
@@ -130,9 +127,10 @@ std::string miss_text(const SearchResult& result, const ReportContext& context) 
         takes = std::find(before.begin(), before.end(), word) == before.end();
       if (takes) more.push_back(word);
     }
-    const double slower = miss.tokens_per_second / miss.fitting->report.tokens_per_second - 1;
-    text += format("; with %s it fits and takes %.1f%% longer", cli::join(more, " ").c_str(),
-                   100 * slower);
+    const double times = miss.tokens_per_second / miss.fitting->report.tokens_per_second;
+    text += format(times < 2 ? "; with %s it fits and takes %.1f%% longer"
+                             : "; with %s it fits and takes %.1f times as long",
+                   cli::join(more, " ").c_str(), times < 2 ? 100 * (times - 1) : times);
   }
   return text + "\n";
 }

@@ -11,8 +11,8 @@
 namespace trainer {
 namespace {
 
-// A flag without a value of its own, such as Megatron's older names, sets others', by which a
-// printed command has it.
+// A flag without a value of its own, such as Megatron's older names, is not printed itself: the
+// flags that it sets are.
 TEST(FlagTable, WhatIsNotShownSetsOthersThatAre) {
   TrainConfig config;
   const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
@@ -35,6 +35,30 @@ TEST(FlagTable, WhatAFlagSetsCountsAsGivenToo) {
   cli::Parsed file;
   cli::read_config(rows, "enable-zbh1-pipeline = true", "c.toml", file);
   EXPECT_EQ(file.given, (Given{"enable-zbh1-pipeline", "pipeline-schedule"}));
+  cli::Parsed off;
+  cli::read_config(rows, "enable-zbh1-pipeline = false\nfp8-hybrid = false", "c.toml", off);
+  EXPECT_EQ(off.given, (Given{"enable-zbh1-pipeline", "fp8-hybrid"}));
+  EXPECT_EQ(config.fp8_format, "");
+}
+
+TEST(FlagTable, TwoNamesOfOneValueMayNotContradict) {
+  const auto error = [](const std::vector<std::string>& words) -> std::string {
+    TrainConfig config;
+    try {
+      cli::parse_arguments(cli::bind_rows(flag_table(), config), words);
+    } catch (const cli::UsageError& refusal) {
+      return refusal.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error({"--pipeline-schedule", "1f1b", "--enable-zbh1-pipeline"}),
+            "--enable-zbh1-pipeline and --pipeline-schedule 1f1b contradict each other");
+  EXPECT_EQ(error({"--window-size", "127,0", "--sliding-window", "64"}),
+            "--window-size 127,0 and --sliding-window 64 contradict each other");
+  EXPECT_EQ(error({"--window-size", "127,0", "--sliding-window", "128"}), "");
+  EXPECT_EQ(error({"--recompute-method", "block", "--activations-checkpoint-method", "uniform"}),
+            "--activations-checkpoint-method uniform and --recompute-method block contradict each "
+            "other");
 }
 
 }  // namespace

@@ -295,6 +295,9 @@ TEST(PlaceOnHostsTest, GroupsAndMessages) {
   EXPECT_EQ(at(ops::Queue::pipeline, 1).sharing, 8);
   const Topology small = make_topology(0, 64, 1, 64);
   EXPECT_EQ(place_on_hosts(cluster, small, ops::Queue::pipeline, 1).per_host, 2);
+  const Cluster odd{.world_size = 6, .local_size = 3};
+  const Topology pairs = make_topology(0, 6, 2, 1);  // the second of three crosses.
+  EXPECT_EQ(place_on_hosts(odd, pairs, ops::Queue::tensor, -1).per_host, 1);
   Topology eighth = small;
   eighth.pipeline_rank = 7;
   EXPECT_EQ(place_on_hosts(cluster, eighth, ops::Queue::pipeline, 8).per_host, 1);
