@@ -178,6 +178,10 @@ each_alone() {
   cp "$folder/choices.0" "$folder/choices"
 }
 torchao() { python3 -c 'import torchao' 2>/dev/null; }
+sharded() { # ARGUMENTS...: FSDP2 in bf16, and in FP8 where torchao is
+  torch "$gpus" --shard fsdp "$@"
+  ! torchao || torch "$gpus" --shard fsdp "$@" --float8 tensorwise
+}
 data() {
   local model
   for model in 124M 1.3B; do
@@ -186,24 +190,20 @@ data() {
     ours --gpus "$gpus" --model $model --overlap --zero-stage 1
     ours --gpus "$gpus" --model $model
     torch "$gpus" --shard ddp --model $model
-    torch "$gpus" --shard fsdp --model $model
     each_alone --model $model --fp8 delayed
     ours --gpus "$gpus" --model $model --overlap --zero-stage 1 --fp8 delayed-gather
-    ! torchao || torch "$gpus" --shard fsdp --model $model --float8 tensorwise
+    sharded --model $model
   done
 }
 zero() {
-  local size peer
+  local size
   # Memory of the smallest GPU, in MiB: 13B and 6.7B at 8x2048 need more than 80 GB.
   size=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | sort -n | head -n 1)
   local small=(--gpus "$gpus" --model 6.7B --overlap) batch recompute=()
   [ "$size" -gt 100000 ] || recompute=(--recompute full)
   ours "${small[@]}" --zero-stage 3
   ours "${small[@]}" --zero-stage 3 --fp8 delayed-gather
-  for peer in "" tensorwise; do
-    [ -z "$peer" ] || torchao || continue
-    torch "$gpus" --shard fsdp --model 6.7B ${peer:+--float8 $peer}
-  done
+  sharded --model 6.7B
   if [ "$size" -gt 100000 ]; then
     ours "${small[@]}" --zero-stage 1
     ours "${small[@]}" --zero-stage 2
@@ -212,19 +212,13 @@ zero() {
     ours "${small[@]}" "${batch[@]}" --zero-stage 2
     ours "${small[@]}" "${batch[@]}" --zero-stage 3
     ours "${small[@]}" "${batch[@]}" --zero-stage 2 --fp8 delayed-gather
-    for peer in "" tensorwise; do
-      [ -z "$peer" ] || torchao || continue
-      torch "$gpus" --shard fsdp --model 6.7B "${batch[@]}" ${peer:+--float8 $peer}
-    done
+    sharded --model 6.7B "${batch[@]}"
     ours --gpus "$gpus" --model 13B --overlap --zero-stage 1
     ours --gpus "$gpus" --model 13B --overlap --zero-stage 2
   fi
   ours --gpus "$gpus" --model 13B --overlap --zero-stage 3 "${recompute[@]}"
   ours --gpus "$gpus" --model 13B --overlap --zero-stage 3 --fp8 delayed-gather "${recompute[@]}"
-  for peer in "" tensorwise; do
-    [ -z "$peer" ] || torchao || continue
-    torch "$gpus" --shard fsdp --model 13B ${peer:+--float8 $peer}
-  done
+  sharded --model 13B
 }
 offload() {
   ours --gpus "$gpus" --model 13B --overlap --zero-stage 1 --cpu-offload --recompute full
@@ -232,10 +226,7 @@ offload() {
 warm() {
   local model each=0
   for model in 1.3B 124M; do torch "$gpus" --warm --shard ddp --model $model; done
-  for model in 1.3B 124M 6.7B 13B; do
-    torch "$gpus" --warm --shard fsdp --model $model
-    ! torchao || torch "$gpus" --warm --shard fsdp --model $model --float8 tensorwise
-  done
+  for model in 1.3B 124M 6.7B 13B; do sharded --warm --model $model; done
 }
 tensor() {
   ours --gpus "$gpus" --model 6.7B --tensor-model-parallel-size "$gpus" --sequence-parallel

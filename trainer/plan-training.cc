@@ -233,7 +233,7 @@ void check_needed(const TrainConfig& config, bool as_given) {
   cli::require_all(needed);
 }
 
-// As the trainer does. A checkpoint that is on another machine matters only where its model does.
+// The model of the checkpoint in --load, as the trainer takes it. Any other need not be here.
 void take_checkpoints_model(TrainConfig& config, Given& given, cli::Console& console) {
   if (!config.use_checkpoint_args) return;
   refuse_foreign(config);

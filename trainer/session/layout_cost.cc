@@ -163,35 +163,30 @@ double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cl
                    const Card& card) {
   const auto counts =
       BatchSchedule(run.config).steps_by_microbatches(run.config.derived.train_iters);
-  const int64_t most = run.options.max_microbatches;
-  // Few of many numbers are simulated. A step is no line in a small one, so those come first.
-  constexpr size_t kSimulated = 12, kSmallest = 6;
+  // Of many numbers of micro-batches, the smallest six (small steps lie on no line), then every
+  // so many and the last.
+  constexpr size_t kSmallest = 6, kOthers = 6;
+  const size_t stride = (counts.size() + kOthers - 1) / kOthers;
   CardTimes times(card, run.options.cpu_offload);
-  std::vector<std::pair<int64_t, double>> known;
+  std::map<int64_t, double> known;
   size_t place = 0;
   for (const auto& [microbatches, steps] : counts) {
-    const size_t others = counts.size() - kSmallest, of_others = kSimulated - kSmallest;
-    const bool simulated =
-        counts.size() <= kSimulated || place < kSmallest ||
-        (place - kSmallest + 1) * of_others / others != (place - kSmallest) * of_others / others;
-    if (simulated)
-      known.emplace_back(
-          microbatches,
-          microbatches == most
-              ? step_seconds
-              : estimate_steps(run, {&microbatches, 1}, cluster, card, times).front().seconds);
-    ++place;
+    const size_t left = counts.size() - ++place;
+    if (microbatches == run.options.max_microbatches)
+      known[microbatches] = step_seconds;
+    else if (place <= kSmallest || left % stride == 0)
+      known[microbatches] =
+          estimate_steps(run, {&microbatches, 1}, cluster, card, times).front().seconds;
   }
   double seconds = 0;
-  size_t next = 0;
   for (const auto& [microbatches, steps] : counts) {
-    while (known[next].first < microbatches) ++next;
-    double step = known[next].second;
-    if (known[next].first > microbatches) {  // the first is always known.
-      const auto& [fewer, shorter] = known[next - 1];
-      const auto& [more, longer] = known[next];
-      step = shorter + (longer - shorter) * static_cast<double>(microbatches - fewer) /
-                           static_cast<double>(more - fewer);
+    const auto more = known.lower_bound(microbatches);
+    double step = more->second;
+    if (more->first > microbatches) {
+      const auto fewer = std::prev(more);
+      step = fewer->second + (more->second - fewer->second) *
+                                 static_cast<double>(microbatches - fewer->first) /
+                                 static_cast<double>(more->first - fewer->first);
     }
     seconds += static_cast<double>(steps) * step;
   }

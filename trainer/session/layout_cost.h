@@ -77,7 +77,7 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
                                          bool data_is_free = false);
 
 /// Seconds of a whole run whose full step takes `step_seconds`. Of a ramp-up's steps up to twelve
-/// sizes are simulated; the time of others is between those of their neighbours.
+/// sizes are simulated; the time of others lies between those of their neighbours.
 double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
                    const Card& card);
 
