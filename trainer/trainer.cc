@@ -324,7 +324,10 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     if (config.derived.world_size > 1 && ops->device() == ops::Device::cuda) {
       if (const std::string note = link_note(config); !note.empty()) call.console.note(note);
     }
-    call.console.log(concat(ops->describe(), "\n", engine.memory_plan().report));
+    const std::string group = config.derived.data_parallel_size > 1
+                                  ? concat(engine.describe_data_group(), "\n")
+                                  : std::string();
+    call.console.log(concat(ops->describe(), "\n", group, engine.memory_plan().report));
     if (!call.console.quiet()) {
       out.add(concat(" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): ",
                      parameters_held(engine), "\n"));

@@ -11,7 +11,8 @@
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
-//               [--zero-stage Z] [--overlap] [--cpu-offload] [--optimizer adam|muon]]
+//               [--zero-stage Z] [--overlap] [--no-copy-engines] [--cpu-offload]
+//               [--optimizer adam|muon]]
 // The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --half-state keeps
 // moments and gradients in 16 bits, --lean also recomputes every layer, --gpus starts a process for
 // each.
@@ -75,6 +76,7 @@ bool parse_switch(const std::string& flag, Options& o) {
   if (flag == "--no-fuse") return engine.fuse_residual = false, true;
   if (flag == "--cpu-offload") return engine.cpu_offload = true;
   if (flag == "--overlap") return engine.overlap_grad_reduce = engine.overlap_param_gather = true;
+  if (flag == "--no-copy-engines") return engine.copy_engines = false, true;
   if (flag == "--sequence-parallel") return engine.sequence_parallel = true;
   if (flag == "--zero-bubble") return engine.schedule = trainer::ScheduleKind::zero_bubble, true;
   return false;

@@ -27,6 +27,11 @@ class PeerError : public ops::DeviceError {
   using DeviceError::DeviceError;
 };
 
+/// The smallest share of a transfer that is made between shared memory.
+inline constexpr int64_t kLeastSharedBytes = int64_t{256} << 10;
+/// Memory that a rank needs for the sums of such transfers.
+inline constexpr int64_t kSumBytes = int64_t{128} << 20;
+
 /// How the ranks' elements are combined.
 enum class Reduce : uint8_t { sum, mean, max };
 
@@ -43,6 +48,15 @@ class Comm {
   virtual int size() const noexcept = 0;
   /// "tensor-parallel, rank 1 of 4, nccl": for messages.
   virtual std::string describe() const = 0;
+  /// Says where this rank's tensors are, so that ranks may access each other's memory directly:
+  /// `memory` begins a block of the device that stays allocated as long as this Comm. All ranks
+  /// call it once, or none does; each tensor lies at the same place of every rank's block. Returns,
+  /// the same on all ranks, whether large sums and gathers of what is in it will be made so,
+  /// outside of groups of calls.
+  virtual bool share_memory(const Tensor& memory) {
+    static_cast<void>(memory);
+    return false;
+  }
 
   /// x = reduce over ranks of x. In place.
   virtual void all_reduce(Tensor x, Reduce reduce) = 0;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "trainer/comm/peer_copies.h"
 #include "trainer/ops/cuda/cuda_check.h"
 
 namespace comm {
@@ -70,20 +71,29 @@ class NcclComm final : public Comm {
   int size() const noexcept override { return options_.size; }
   std::string describe() const override {
     return options_.name + ", rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
-           ", nccl";
+           (copies_ != nullptr ? ", copy engines and nccl" : ", nccl");
   }
+  bool share_memory(const Tensor& memory) override;
   void all_reduce(Tensor x, Reduce reduce) override {
+    const bool even = x.elements() % size() == 0;
+    if (even && summable(x, reduce) && by_copies(x, x.bytes() / size()))
+      return copy("all-reduce", x, [&] { copies_->all_reduce(x, scale_of(reduce)); });
     check(ncclAllReduce(x.data, x.data, count(x), type_of(x), operation(x, reduce), comm_, stream_),
           "ncclAllReduce", x);
   }
   void reduce_scatter(Tensor dst, Tensor src, Reduce reduce) override {
     expect_shares(src, dst);
+    if (summable(src, reduce) && by_copies(src, dst.bytes()))
+      return copy("reduce-scatter", src,
+                  [&] { copies_->reduce_scatter(dst, src, scale_of(reduce)); });
     check(ncclReduceScatter(src.data, dst.data, count(dst), type_of(dst), operation(dst, reduce),
                             comm_, stream_),
           "ncclReduceScatter", src);
   }
   void all_gather(Tensor dst, Tensor src) override {
     expect_shares(dst, src);
+    if (by_copies(dst, src.bytes()))
+      return copy("all-gather", dst, [&] { copies_->all_gather(dst, src); });
     check(ncclAllGather(src.data, dst.data, count(src), type_of(src), comm_, stream_),
           "ncclAllGather", dst);
   }
@@ -105,29 +115,65 @@ class NcclComm final : public Comm {
     all_reduce(token, Reduce::max);
     CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
-  void group_begin() override { check(ncclGroupStart(), "ncclGroupStart", {}); }
-  void group_end() override { check(ncclGroupEnd(), "ncclGroupEnd", {}); }
+  void group_begin() override {
+    ++groups_;
+    check(ncclGroupStart(), "ncclGroupStart", {});
+  }
+  void group_end() override {
+    --groups_;
+    check(ncclGroupEnd(), "ncclGroupEnd", {});
+  }
   Mark mark() override;
   void follow(const Mark& mark) override;
 
  private:
   static size_t count(const Tensor& t) { return static_cast<size_t>(t.elements()); }
   ncclRedOp_t operation(const Tensor& x, Reduce reduce) const;
+  void queued(const char* call, const Tensor& tensor) const {
+    if (options_.rank_status != nullptr)
+      options_.rank_status->queued(options_.name + " " + call + " of " + tensor.describe());
+  }
+  /// Whether sum_shares() makes that reduction.
+  static bool summable(const Tensor& x, Reduce reduce) noexcept {
+    return reduce != Reduce::max &&
+           (x.dtype == DType::f32 || x.dtype == DType::bf16 || x.dtype == DType::f16);
+  }
+  bool by_copies(const Tensor& whole, int64_t share_bytes) const noexcept {
+    return copies_ != nullptr && groups_ == 0 && copies_->pays(whole, share_bytes);
+  }
+  template <class Queue>
+  void copy(const char* call, const Tensor& whole, const Queue& queue) {
+    try {
+      queue();
+    } catch (...) {
+      failed_ = true;
+      throw;
+    }
+    queued(call, whole);
+  }
+  float scale_of(Reduce reduce) const noexcept {
+    return reduce == Reduce::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
+  }
   void check(ncclResult_t status, const char* call, const Tensor& tensor);
+  bool close_copies(bool broken) noexcept;
   void expect_rank(int rank) const;
   void expect_peer(int rank) const;
   void expect_shares(const Tensor& whole, const Tensor& share) const;
 
   const NcclOptions options_;
+  rendezvous::Store& store_;
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<PeerCopies> copies_;
   void* token_ = nullptr;
   bool failed_ = false;
+  int groups_ = 0;  ///< Begun and not ended.
   std::vector<cudaEvent_t> events_;
   uint64_t serial_ = 0;
 };
 
-NcclComm::NcclComm(const NcclOptions& options, rendezvous::Store& store) : options_(options) {
+NcclComm::NcclComm(const NcclOptions& options, rendezvous::Store& store)
+    : options_(options), store_(store) {
   set_environment(options.one_algorithm);
   CUDA_CHECK(cudaSetDevice(options.device_index));
   ncclUniqueId id;
@@ -159,10 +205,35 @@ NcclComm::NcclComm(const NcclOptions& options, rendezvous::Store& store) : optio
   check(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig", {});
 }
 
+bool NcclComm::share_memory(const Tensor& memory) {
+  if (options_.one_algorithm) return false;
+  copies_ = PeerCopies::open({.id = "nccl/" + options_.id,
+                              .rank = rank(),
+                              .size = size(),
+                              .least_bytes = options_.least_shared_bytes,
+                              .timeout = options_.timeout},
+                             store_, memory, stream_);
+  return copies_ != nullptr;
+}
+
+/// Whether copies have come to their end. Otherwise a stream may wait for a rank that is gone, and
+/// what is freed would wait for it: everything is left to the end of the process.
+bool NcclComm::close_copies(bool broken) noexcept {
+  try {
+    if (!broken) copies_->close();
+  } catch (const std::exception&) {
+    broken = true;
+  }
+  if (broken) static_cast<void>(copies_.release());
+  copies_.reset();
+  return !broken;
+}
+
 NcclComm::~NcclComm() {
   // NCCL waits here for every graph that captured one of its calls: call Ops::forget first. A
   // collective that a peer never enters would block the stream forever.
   const bool broken = failed_ || std::uncaught_exceptions() > 0;
+  if (copies_ != nullptr && !close_copies(broken)) return;
   if (comm_ != nullptr) {
     if (!broken) cudaStreamSynchronize(stream_);
     if (broken || ncclCommDestroy(comm_) != ncclSuccess) ncclCommAbort(comm_);
@@ -177,8 +248,7 @@ void NcclComm::check(ncclResult_t status, const char* call, const Tensor& tensor
   ncclResult_t later = ncclSuccess;
   if (status == ncclSuccess && comm_ != nullptr) ncclCommGetAsyncError(comm_, &later);
   if (status == ncclSuccess && (later == ncclSuccess || later == ncclInProgress)) {
-    if (options_.rank_status != nullptr && tensor)
-      options_.rank_status->queued(options_.name + " " + call + " of " + tensor.describe());
+    if (tensor) queued(call, tensor);
     return;
   }
   failed_ = true;

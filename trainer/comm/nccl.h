@@ -25,17 +25,20 @@ struct NcclOptions {
   /// Use Ring and Simple for everything: the order of additions then depends only on the group, not
   /// on the size of the message. Slower for small messages. NCCL reads it once per process.
   bool one_algorithm = false;
+  int64_t least_shared_bytes = kLeastSharedBytes;                ///< For tests: less.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< For the rendezvous.
   rendezvous::RankStatus* rank_status = nullptr;  ///< Is told of every queued call; may be null.
 };
 
-/// Connects to the group's other ranks; the first rank's NCCL id is sent through `store`. Device
-/// memory only; one process for each GPU. The queue is a stream of high priority; while the compute
-/// stream is captured, follow(ops.mark()) makes it part of the graph and ops.follow(mark()) joins
-/// it again. NVLink multicast stays off unless NCCL_NVLS_ENABLE is set by the user. Errors:
-/// DeviceError naming the call and NCCL's reason; the destructor of a failed Comm aborts it instead
-/// of finishing. The destructor waits until no captured graph has calls of this Comm: call
-/// Ops::forget first.
+/// Connects to the group's other ranks; the first rank's NCCL id is sent through `store`, which
+/// must outlive the Comm. Device memory only; one process for each GPU. The queue is a stream of
+/// high priority; while the compute stream is captured, follow(ops.mark()) makes it part of the
+/// graph and ops.follow(mark()) joins it again. Memory that ranks share is accessed by their copy
+/// engines, where NVLink connects the GPUs, every rank sees them all, and NCCL_P2P_DISABLE is not
+/// set; otherwise all goes by NCCL. NVLink multicast stays off unless NCCL_NVLS_ENABLE is set by
+/// the user. Errors: DeviceError naming the call and NCCL's reason; the destructor of a failed Comm
+/// aborts it instead of finishing. The destructor waits until no captured graph has calls of this
+/// Comm: call Ops::forget first.
 std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, rendezvous::Store& store);
 
 }  // namespace comm

@@ -18,14 +18,17 @@ class PlanComm final : public Comm {
   std::string describe() const override {
     return "plan, rank " + std::to_string(rank_) + " of " + std::to_string(size_);
   }
-  void all_reduce(Tensor x, Reduce) override { add(Transfer::all_reduce, x); }
-  void reduce_scatter(Tensor dst, Tensor src, Reduce) override {
+  bool share_memory(const Tensor&) override { return shares_memory_ = true; }
+  void all_reduce(Tensor x, Reduce reduce) override {
+    add(Transfer::all_reduce, x, -1, reduce != Reduce::max);
+  }
+  void reduce_scatter(Tensor dst, Tensor src, Reduce reduce) override {
     expect_shares(src, dst);
-    add(Transfer::reduce_scatter, src);
+    add(Transfer::reduce_scatter, src, -1, reduce != Reduce::max);
   }
   void all_gather(Tensor dst, Tensor src) override {
     expect_shares(dst, src);
-    add(Transfer::all_gather, dst);
+    add(Transfer::all_gather, dst, -1, true);
   }
   void broadcast(Tensor x, int root) override {
     expect_rank(root);
@@ -52,8 +55,10 @@ class PlanComm final : public Comm {
   }
 
  private:
-  void add(Transfer kind, const Tensor& whole, int peer = -1) {
-    if (timeline_) timeline_->transfer(queue_, kind, whole.bytes(), peer);
+  void add(Transfer kind, const Tensor& whole, int peer = -1, bool direct = false) {
+    if (!timeline_) return;
+    direct = direct && shares_memory_ && whole.bytes() >= size_ * kLeastSharedBytes;
+    timeline_->transfer(queue_, kind, whole.bytes(), peer, direct);
   }
   void expect_shares(const Tensor& whole, const Tensor& share) const {
     if (whole.elements() != share.elements() * size_ || whole.dtype != share.dtype)
@@ -66,6 +71,7 @@ class PlanComm final : public Comm {
   }
 
   int rank_, size_;
+  bool shares_memory_ = false;
   Timeline* timeline_;
   ops::Queue queue_;
 };

@@ -297,6 +297,11 @@ cli::Group<C> device_group() {
           {.name = "overlap-param-gather",
            .help = "Gather parameters during forward.",
            .field = on(&C::overlap_param_gather)},
+          {.name = "no-copy-engines",
+           .help = "NCCL makes all transfers. Default: where NVLink connects a host's GPUs, and "
+                   "data-parallel ranks communicate while they compute, copy engines make their "
+                   "large transfers; products then keep all multiprocessors.",
+           .field = on(&C::no_copy_engines)},
           {.name = "distributed-timeout-minutes",
            .value = "MINUTES",
            .help = "How long ranks wait for each other at the start.",

@@ -143,6 +143,7 @@ struct TrainConfig {
   std::string pipeline_schedule;  ///< ours: 1f1b, interleaved, zero-bubble; empty: what fits.
   bool sequence_parallel = false, use_distributed_optimizer = false, overlap_grad_reduce = false,
        overlap_param_gather = false;
+  bool no_copy_engines = false;  ///< ours.
   int64_t zero_stage = 0;
   double distributed_timeout_minutes = 10;
   double meeting_timeout_seconds = 60;  ///< ours.

@@ -71,6 +71,8 @@ class Engine {
   void before_next_update(const ops::Mark& mark) { before_update_ = mark; }
 
   const Topology& topology() const noexcept { return setup_.topology; }
+  /// How data-parallel ranks communicate: Comm::describe() of their group.
+  std::string describe_data_group() const { return step_.groups().data->describe(); }
   const EnginePlan& memory_plan() const noexcept { return plan_; }
   /// The most device memory in use so far. It equals memory_plan().total_bytes once steps and
   /// evaluations have been as large as planned.

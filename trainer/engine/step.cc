@@ -34,9 +34,9 @@ GradsOptions grads_options(const Setup& setup, const Groups& groups) {
 
 Step::Step(const Setup& setup, Groups groups, ops::Ops& ops, StepMemory memory)
     : setup_(setup),
-      groups_(std::move(groups)),
       ops_(ops),
       memory_(std::move(memory)),
+      groups_(std::move(groups)),
       parameters_(setup_, memory_.device, memory_.host),
       state_(cut_state(memory_.device)),
       eval_state_(cut_state(memory_.device)),
@@ -53,6 +53,8 @@ Step::Step(const Setup& setup, Groups groups, ops::Ops& ops, StepMemory memory)
       run_(make_run()) {
   for (const Place& place : setup_.places)
     stages_.emplace_back(setup_.options.recompute, place, setup_.options.max_microbatches);
+  // Without the workspace, whose size follows from the algorithms that each rank chose.
+  if (setup_.options.shares_memory()) groups_.data->share_memory(memory_.device.used());
   if (memory_.workspace_bytes > 0)
     ops.set_workspace(memory_.device.cut("workspace", DType::u8, {memory_.workspace_bytes}));
 }

@@ -83,10 +83,10 @@ class Step {
   void sum_gradients_of_rows();
 
   const Setup& setup_;
-  const Groups groups_;
   ops::Ops& ops_;
+  StepMemory memory_;  ///< Outlives groups_, whose ranks may access each other's.
+  const Groups groups_;
   // Allocated from memory_ in this order.
-  StepMemory memory_;
   const Parameters parameters_;
   const Tensor state_, eval_state_, sums_;
   const Exchange exchange_;

@@ -50,6 +50,8 @@ class Arena {
   Tensor cut(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
   /// Bytes cut so far, rounding included: in plan mode, what the real Arena must have.
   int64_t used_bytes() const noexcept { return used_; }
+  /// Those bytes.
+  Tensor used() const { return {block_, DType::u8, device_, {used_}}; }
   int64_t capacity_bytes() const noexcept { return capacity_; }
   const std::vector<Cut>& cuts() const noexcept { return cuts_; }
   /// A table: purpose, MiB, share.

@@ -23,12 +23,13 @@ void Timeline::compute(const CallTime& time, double flops) {
   open_ = true;
 }
 
-void Timeline::transfer(Queue queue, Transfer kind, int64_t bytes, int peer) {
+void Timeline::transfer(Queue queue, Transfer kind, int64_t bytes, int peer, bool direct) {
   const bool joined = in_group_ && group_started_;
   entries_.push_back({.kind = Entry::Kind::transfer,
                       .queue = queue,
                       .transfer = kind,
                       .joined = joined,
+                      .direct = direct,
                       .peer = peer,
                       .amount = static_cast<double>(bytes)});
   if (!joined) ++items_[static_cast<size_t>(queue)];

@@ -55,6 +55,7 @@ class Timeline {
     Queue other = Queue::compute;  ///< Of a follow: the queue that is waited for.
     Transfer transfer = Transfer::none;
     bool joined = false;  ///< Grouped with the transfer before it.
+    bool direct = false;  ///< Between memory that ranks share, and large.
     int32_t peer = -1;    ///< Of a send or receive: the rank in its group.
     int64_t back = 0;     ///< Of a follow: how many items `other` has after the mark.
     double amount = 0;    ///< Bytes of a transfer (of the whole, gathered).
@@ -65,7 +66,7 @@ class Timeline {
   /// Work on the compute queue; merged with the item queued there just before, where nothing can
   /// wait in between.
   void compute(const CallTime& time, double flops);
-  void transfer(Queue queue, Transfer kind, int64_t bytes, int peer = -1);
+  void transfer(Queue queue, Transfer kind, int64_t bytes, int peer = -1, bool direct = false);
   /// Transfers of one queue in between are one item.
   void group_begin() noexcept { in_group_ = true, group_started_ = false; }
   void group_end() noexcept { in_group_ = false; }

@@ -91,17 +91,26 @@ struct Card {
   double host_gb_per_s = 0;                     ///< Between a GPU and its host's memory.
   double link_gb_per_s = 0, link_us = 0;        ///< Bus bandwidth and start time within a host.
   double network_gb_per_s = 0, network_us = 0;  ///< Of a host, one direction.
-  double hidden_cost = 0;  ///< Compute time lost to a concurrent transfer, as a share of the
-                           ///< transfer's time.
-  double context_gib = 0;  ///< CUDA's context and libraries, of every process.
+  double hidden_cost = 0;       ///< Compute time lost to a concurrent transfer, as a share of the
+                                ///< transfer's time.
+  double hidden_copy_cost = 0;  ///< The same, of a transfer by copy engines.
+  double context_gib = 0;       ///< CUDA's context and libraries, of every process.
   double group_gib = 0;    ///< NCCL's memory for each group with collectives that a rank is in.
   double message_gib = 0;  ///< NCCL's memory for a group whose ranks send each other messages.
   double tensor_gib = 0;   ///< Additional, for each other rank of a tensor-parallel group.
+  double peer_gib = 0;     ///< Additional, for each other rank of a data-parallel group whose
+                           ///< transfers go by copy engines; 0: there are none.
   std::vector<ProductRate> products;
   std::vector<AttentionRate> attention;
   std::vector<PassRate> passes;
   std::vector<TransferRate> transfers;
+  std::vector<TransferRate> copies;  ///< By copy engines.
 };
+/// Card::peer_gib, the most that was seen: bench/planning.md.
+inline constexpr double kPeerGib = 0.1;
+/// Fills what concerns copy engines as if they were not measured: a host's GPUs have them where
+/// NVLink connects them.
+void assume_copies(Card& card) noexcept;
 
 /// From JSON text; `path` is named in errors. Errors: std::runtime_error "path: key: what is wrong"
 /// for invalid JSON, or a key that is missing, unknown or out of range.

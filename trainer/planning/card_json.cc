@@ -38,7 +38,8 @@ constexpr std::pair<const char*, Transfer> kTransfers[] = {
     {"broadcast", Transfer::broadcast},
     {"send", Transfer::send}};
 
-constexpr int kFormat = 3, kOldest = 1;  // 1 has no power_limit, 2 no rows of FP8's scales.
+// 1 has no power_limit, 2 no rows of FP8's scales, 3 nothing of copy engines.
+constexpr int kFormat = 4, kOldest = 1, kFirstOfPower = 2, kFirstOfCopies = 4;
 
 /// What the numbers of a card are divided by, and so what they must not be below: far below every
 /// device's, and far above what makes a time infinite.
@@ -68,10 +69,12 @@ void visit_numbers(Card& c, Visit visit) {
   visit("network_gb_per_s", c.network_gb_per_s, up_to(1e5));
   visit("network_us", c.network_us, from_zero(1e6));
   visit("hidden_cost", c.hidden_cost, from_zero(10));
+  visit("hidden_copy_cost", c.hidden_copy_cost, from_zero(10));
   visit("context_gib", c.context_gib, from_zero(1e4));
   visit("group_gib", c.group_gib, from_zero(1e4));
   visit("message_gib", c.message_gib, from_zero(1e4));
   visit("tensor_gib", c.tensor_gib, from_zero(1e4));
+  visit("peer_gib", c.peer_gib, from_zero(1e4));
 }
 
 /// Reads one object of the text; all its keys must be requested.
@@ -200,6 +203,21 @@ double rounded(double x) {
   return std::round(x * scale) / scale;
 }
 
+std::vector<Json> rows_of(const std::vector<TransferRate>& transfers) {
+  std::vector<Json> rows;
+  for (const TransferRate& t : transfers)
+    rows.push_back({{"kind", name_of(t.kind)},
+                    {"ranks", t.ranks},
+                    {"mib", rounded(t.mib)},
+                    {"gb_per_s", rounded(t.gb_per_s)}});
+  return rows;
+}
+
+int64_t first_format_of(std::string_view key) {
+  if (key == "power_limit") return kFirstOfPower;
+  return key == "hidden_copy_cost" || key == "peer_gib" ? kFirstOfCopies : kOldest;
+}
+
 void add_rows(std::string& text, const char* name, const std::vector<Json>& rows, bool last) {
   text += concat("  \"", name, "\": [");
   for (size_t i = 0; i < rows.size(); ++i)
@@ -242,12 +260,14 @@ Card parse_card(std::string_view text, const std::string& path) {
   c.measured_transfers = r.truth("measured_transfers");
   c.multiprocessors = r.integer("multiprocessors", 0);
   visit_numbers(c, [&](const char* key, double& field, const Range& range) {
-    if (format > 1 || std::string_view(key) != "power_limit") field = r.number(key, range);
+    if (format >= first_format_of(key)) field = r.number(key, range);
   });
+  if (format < kFirstOfCopies) assume_copies(c);
   c.products = r.rows<ProductRate>("products", read_product);
   c.attention = r.rows<AttentionRate>("attention", read_attention);
   c.passes = r.rows<PassRate>("passes", read_pass);
   c.transfers = r.rows<TransferRate>("transfers", read_transfer);
+  if (format >= kFirstOfCopies) c.copies = r.rows<TransferRate>("copies", read_transfer);
   r.finish();
   return c;
 }
@@ -286,13 +306,8 @@ std::string card_text(const Card& c) {
     rows.push_back(
         {{"operation", p.operation}, {"mib", rounded(p.mib)}, {"tb_per_s", rounded(p.tb_per_s)}});
   add_rows(text, "passes", rows, false);
-  rows.clear();
-  for (const TransferRate& t : c.transfers)
-    rows.push_back({{"kind", name_of(t.kind)},
-                    {"ranks", t.ranks},
-                    {"mib", rounded(t.mib)},
-                    {"gb_per_s", rounded(t.gb_per_s)}});
-  add_rows(text, "transfers", rows, true);
+  add_rows(text, "transfers", rows_of(c.transfers), false);
+  add_rows(text, "copies", rows_of(c.copies), true);
   return text + "}\n";
 }
 

@@ -81,6 +81,12 @@ std::set<std::string> words_of(std::string_view text) {
 
 }  // namespace
 
+void assume_copies(Card& card) noexcept {
+  constexpr double kMostOfPcie = 64;
+  card.hidden_copy_cost = card.hidden_cost;
+  card.peer_gib = card.link_gb_per_s > kMostOfPcie ? kPeerGib : 0;
+}
+
 const ops::Gpu* find_product(std::string_view product) {
   const std::set<std::string> wanted = words_of(product);
   // All words of a card's name must be in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
@@ -123,6 +129,7 @@ Card card_of(const ops::Gpu& gpu) {
   card.watts = sheet->watts;
   card.watts_waiting = 0.4 * sheet->watts;
   card.link_gb_per_s = sheet->link_gb_per_s;
+  assume_copies(card);
   card.products = {{ProductKind::forward, 16384, 8192, 2048, kHeldProducts * sheet->tflops},
                    {ProductKind::input, 16384, 8192, 2048, kHeldProducts * sheet->tflops},
                    {ProductKind::weight, 16384, 8192, 2048, kHeldProducts * sheet->tflops}};

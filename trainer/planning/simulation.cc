@@ -44,7 +44,8 @@ struct Rank {
   StageTime time;
   double clock = 1;    ///< Relative to full clock.
   double moved = 0;    ///< Seconds of transfers within the stage,
-  double awaited = 0;  ///< and those of them not overlapped by computing.
+  double copied = 0;   ///< those of them by copy engines,
+  double awaited = 0;  ///< and those not overlapped by computing.
 };
 
 class Simulator {
@@ -73,10 +74,15 @@ class Simulator {
         throw std::logic_error("simulation: stage " + std::to_string(s) + " waits for ever");
       out.seconds = std::max(out.seconds, end_of(ranks_[s]));
     }
-    // Overlapped transfers take multiprocessors and memory bandwidth from computing.
+    // Overlapped transfers take multiprocessors and memory bandwidth from computing. Those that
+    // copy engines make are overlapped before others are.
     double lost = 0;
-    for (const Rank& rank : ranks_)
-      lost = std::max(lost, card_.hidden_cost * std::max(0.0, rank.moved - rank.awaited));
+    for (const Rank& rank : ranks_) {
+      const double hidden = std::max(0.0, rank.moved - rank.awaited);
+      const double copied = std::min(hidden, rank.copied);
+      lost =
+          std::max(lost, card_.hidden_copy_cost * copied + card_.hidden_cost * (hidden - copied));
+    }
     out.seconds += lost;
     for (Rank& rank : ranks_) {
       rank.time.exposed += lost;
@@ -112,18 +118,25 @@ class Simulator {
     return rank.entries.subspan(rank.next, end - rank.next);
   }
 
-  double seconds_of(int stage, const Entry& e) {
-    if (data_is_free_ && e.queue == Queue::data) return 0;
+  GroupPlaceOnHosts place_of(int stage, const Entry& e) const {
     Topology here = topology_;
     here.pipeline_rank = stage;
+    GroupPlaceOnHosts place = place_on_hosts(cluster_, here, e.queue, e.peer);
+    place.copied = e.direct && place.per_host == place.ranks && card_.peer_gib > 0;
+    return place;
+  }
+
+  double seconds_of(int stage, const Entry& e) {
+    if (data_is_free_ && e.queue == Queue::data) return 0;
     const Transfer kind = e.transfer == Transfer::receive ? Transfer::send : e.transfer;
-    const auto key = std::tuple(kind, e.queue, stage, e.peer, e.amount);
+    const auto key = std::tuple(kind, e.queue, stage, e.peer, e.direct, e.amount);
     const auto [known, is_new] = seconds_.try_emplace(key);
     if (is_new) {
-      const GroupPlaceOnHosts place = place_on_hosts(cluster_, here, e.queue, e.peer);
+      const GroupPlaceOnHosts place = place_of(stage, e);
       known->second = transfer_seconds(card_, kind, e.amount, place);
       // Within a host multiprocessors move the bytes, at their clock.
-      if (place.per_host == place.ranks) known->second /= ranks_[static_cast<size_t>(stage)].clock;
+      if (place.per_host == place.ranks && !place.copied)
+        known->second /= ranks_[static_cast<size_t>(stage)].clock;
     }
     return known->second;
   }
@@ -161,6 +174,7 @@ class Simulator {
       const std::span<const Entry> item = item_at(rank);
       double seconds = 0;
       for (const Entry& part : item) seconds += seconds_of(stage, part);
+      if (place_of(stage, item.front()).copied) rank.copied += seconds;
       // Several transfers in one group have one start time.
       if (seconds > 0) seconds -= static_cast<double>(item.size() - 1) * card_.link_us * 1e-6;
       add_item(rank, e.queue, rank.ready[at(e.queue)] + seconds, seconds);
@@ -219,7 +233,7 @@ class Simulator {
   std::vector<Rank> ranks_;
   std::map<MeetingKey, Meeting> meetings_;
   std::vector<std::vector<MeetingKey>> keys_of_;  ///< Of the item at which a stage waits.
-  std::map<std::tuple<Transfer, Queue, int, int, double>, double> seconds_;
+  std::map<std::tuple<Transfer, Queue, int, int, bool, double>, double> seconds_;
 };
 
 }  // namespace

@@ -321,12 +321,15 @@ double transfer_seconds(const Card& card, Transfer kind, double bytes,
   if (place.per_host > 1) {
     // The measured group with the nearest size.
     double nearest = INFINITY;
-    for (const TransferRate& t : card.transfers)
+    const auto of_kind = [&](const TransferRate& t) { return t.kind == kind; };
+    const bool copied = place.copied && std::ranges::any_of(card.copies, of_kind);
+    const std::vector<TransferRate>& rates = copied ? card.copies : card.transfers;
+    for (const TransferRate& t : rates)
       if (t.kind == kind)
         nearest = std::min(
             nearest, apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)));
     Curve curve;
-    for (const TransferRate& t : card.transfers)
+    for (const TransferRate& t : rates)
       if (t.kind == kind &&
           apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)) == nearest)
         curve.add(t.mib, t.gb_per_s);

@@ -48,6 +48,7 @@ struct GroupPlaceOnHosts {
   int64_t ranks = 1;
   int64_t per_host = 1;  ///< Its ranks on one host.
   int64_t sharing = 1;   ///< Groups of this kind that use a host's network at the same time.
+  bool copied = false;   ///< Its large transfers go by copy engines.
 };
 
 /// Seconds of a transfer of `bytes` (of the whole, gathered) in a group. Ring collectives: each

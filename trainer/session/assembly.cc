@@ -293,6 +293,7 @@ EngineOptions engine_options(const TrainConfig& config) {
   options.zero_stage = std::max(static_cast<int>(config.zero_stage), shared ? 1 : 0);
   options.overlap_grad_reduce = config.overlap_grad_reduce;
   options.overlap_param_gather = config.overlap_param_gather;
+  options.copy_engines = !config.no_copy_engines;
   options.grad_reduce_in_bf16 = config.grad_reduce_in_bf16;
   options.cpu_offload = config.cpu_offload;
   options.fp8 = fp8_options(config);

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -89,8 +90,14 @@ class CollectiveRank {
     ops_->release(block_);
   }
 
+  /// From here on transfers go by copy engines, where it returns true.
+  bool share_memory() {
+    return comm_->share_memory({block_, DType::u8, ops_->device(), {2 * elements_ * 4}});
+  }
+
   void check() {
-    const Tensor some = whole_.slice(0, 1024 * size_);
+    const Tensor some = whole_.slice(0, comm::kLeastSharedBytes / 4 * size_);
+    ops_->run(ops::Fill{.dst = some, .value = 1});
     comm_->follow(ops_->mark());
     comm_->all_reduce(some, comm::Reduce::sum);
     ops_->follow(comm_->mark());
@@ -98,6 +105,7 @@ class CollectiveRank {
     ops_->download(host, some);
     ops_->synchronize();
     const float got = ops::load(Tensor(host, DType::f32, ops::Device::cpu, {some.elements()}), 7);
+    ops_->run(ops::Fill{.dst = some, .value = 1});
     ops_->release_host(host);
     if (got != static_cast<float>(size_))
       throw DeviceError(
@@ -200,24 +208,37 @@ class CollectiveRank {
 
 constexpr ops::Transfer kKinds[] = {ops::Transfer::all_reduce, ops::Transfer::reduce_scatter,
                                     ops::Transfer::all_gather, ops::Transfer::send};
+constexpr size_t kSharedKinds = 3;  ///< The first ones, which copy engines can make.
+
+/// First words of a line: then whether copy engines made the transfers, and what was measured.
+constexpr const char* kHidden = "hidden";
+constexpr const char* kRate = "rate";
 
 /// One rank of a group of `size`; rank 0 writes its measurements to `path`. The last group also
 /// chooses algorithms.
 int measure_collectives(const TrainConfig& config, int rank, int size, bool last,
                         const std::string& folder, const std::string& path) {
-  alarm(60);  // a failed peer must not block this process forever.
+  constexpr unsigned kMostSeconds = 60;  // a failed peer must not block this process forever.
+  alarm(kMostSeconds);
   rendezvous::FileStore store(folder);
   CollectiveRank self(config, rank, size, store);
   self.check();
   std::ofstream out;
   if (rank == 0) out.open(path);
-  const double hidden_cost = self.hidden_cost();
-  if (rank == 0) out << hidden_cost << '\n';
-  for (const ops::Transfer kind : kKinds) {
-    for (const int64_t mib : {1, 4, 16, 64, 256}) {
-      const double rate = self.rate(kind, mib << 20, 0.03);
-      if (rank == 0) out << static_cast<int>(kind) << ' ' << mib << ' ' << rate / 1e9 << '\n';
-    }
+  const auto measure = [&](bool copied, std::span<const ops::Transfer> kinds) {
+    out << kHidden << ' ' << copied << ' ' << self.hidden_cost() << '\n';
+    for (const ops::Transfer kind : kinds)
+      for (const int64_t mib : {1, 4, 16, 64, 256}) {
+        if (copied && (mib << 20) / size < comm::kLeastSharedBytes) continue;
+        out << kRate << ' ' << copied << ' ' << static_cast<int>(kind) << ' ' << mib << ' '
+            << self.rate(kind, mib << 20, 0.03) / 1e9 << '\n';
+      }
+  };
+  measure(false, kKinds);
+  if (self.share_memory()) {
+    alarm(kMostSeconds);
+    self.check();
+    measure(true, std::span(kKinds).first(kSharedKinds));
   }
   out.close();
   alarm(0);  // from here on no peer is waited for.
@@ -258,13 +279,21 @@ void add_collectives(const TrainConfig& config, int gpus, Card& card) {
       throw std::runtime_error(concat("collectives of ", size, " GPUs could not be measured"));
     }
     std::ifstream in(path);
-    in >> card.hidden_cost;  // of the largest group, which is the last.
-    for (std::string word; in >> word;) {
-      double mib = 0, rate = 0;
-      in >> mib >> rate;
-      card.transfers.push_back(
-          {static_cast<ops::Transfer>(cli::parse_integer(word, 0, 16)), size, mib, rate});
+    bool copied = false, shares = false;
+    for (std::string word; in >> word >> copied;) {
+      if (word == kHidden) {  // of the largest group, which is the last.
+        in >> (copied ? card.hidden_copy_cost : card.hidden_cost);
+        continue;
+      }
+      shares = shares || copied;
+      int kind = 0;
+      TransferRate t{.ranks = size};
+      in >> kind >> t.mib >> t.gb_per_s;
+      t.kind = static_cast<ops::Transfer>(kind);
+      (copied ? card.copies : card.transfers).push_back(t);
     }
+    // What pairs do says nothing of a host of which not all GPUs are linked.
+    if (!shares) card.copies.clear();
   }
   std::filesystem::remove_all(folder);
   card.measured_transfers = !card.transfers.empty();
@@ -308,6 +337,9 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
     card.measured_transfers = true;
     card.link_gb_per_s = measured.link_gb_per_s;
     card.hidden_cost = measured.hidden_cost;
+    card.hidden_copy_cost = measured.hidden_copy_cost;
+    card.copies = measured.copies;
+    card.peer_gib = card.copies.empty() ? 0 : kPeerGib;
   }
   calibrate(*ops,
             {.seconds = seconds,
@@ -329,11 +361,12 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
     out.write(text);
     out.commit();
   }
-  console.note(
-      concat(product, ": ", card.products.size(), " products, ", card.attention.size(),
-             " shapes of attention, ", card.passes.size(), " passes, ", card.transfers.size(),
-             " collectives in ",
-             cli::readable_time(std::chrono::duration<double>(Clock::now() - begin).count())));
+  console.note(concat(
+      product, ": ", card.products.size(), " products, ", card.attention.size(),
+      " shapes of attention, ", card.passes.size(), " passes, ", card.transfers.size(),
+      " collectives",
+      card.copies.empty() ? "" : concat(" and ", card.copies.size(), " by copy engines"), " in ",
+      cli::readable_time(std::chrono::duration<double>(Clock::now() - begin).count())));
   return 0;
 }
 

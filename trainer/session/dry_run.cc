@@ -257,10 +257,11 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
       plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
   Room room;
   if (card != nullptr && ops == nullptr)
-    room = {room_of(*card), bytes_beside_plan(*card, spec, options, run.topology)};
+    room = {room_of(*card), bytes_beside_plan(*card, spec, options, run.topology, cluster)};
   if (ops != nullptr) room.bytes = ops->free_bytes();
   // On this machine's device, the context already exists and the libraries' part is planned.
-  if (card != nullptr && ops != nullptr) room.beside_bytes = group_bytes(*card, spec, run.topology);
+  if (card != nullptr && ops != nullptr)
+    room.beside_bytes = group_bytes(*card, spec, options, run.topology, cluster);
   cli::print_format("device      %s\n", describe(ops, card).c_str());
   const ops::Gpu* gpu = card == nullptr ? nullptr : ops::find_gpu(card->name);
   if (ops == nullptr && gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)

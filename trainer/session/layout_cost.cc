@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tools/cli/flags.h"
+#include "trainer/comm/comm.h"
 #include "trainer/session/assembly.h"
 
 namespace trainer {
@@ -57,25 +58,30 @@ std::vector<std::vector<int>> stages_alike(const PlannedRun& run) {
 
 }  // namespace
 
-int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& t) {
+int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions& options,
+                    const Topology& t, const Cluster& cluster) {
   const bool embedding = t.pipeline_size > 1 && spec.tied_embeddings;
   const int groups =
       (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) + (embedding ? 1 : 0);
-  return static_cast<int64_t>((groups * card.group_gib +
-                               (t.pipeline_size > 1 ? card.message_gib : 0) +
-                               (t.tensor_size - 1) * card.tensor_gib) *
-                              kGib);
+  const GroupPlaceOnHosts data = place_on_hosts(cluster, t, ops::Queue::data);
+  const bool copies =
+      options.shares_memory() && card.peer_gib > 0 && data.ranks > 1 && data.per_host == data.ranks;
+  const double gib = groups * card.group_gib + (t.pipeline_size > 1 ? card.message_gib : 0) +
+                     (t.tensor_size - 1) * card.tensor_gib +
+                     (copies ? (t.data_size - 1) * card.peer_gib : 0);
+  return static_cast<int64_t>(gib * kGib) + (copies ? comm::kSumBytes : 0);
 }
 
 int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
-                          const Topology& t) {
-  return library_workspace(spec, options, t.tensor_size) + group_bytes(card, spec, t) +
+                          const Topology& t, const Cluster& cluster) {
+  return library_workspace(spec, options, t.tensor_size) +
+         group_bytes(card, spec, options, t, cluster) +
          static_cast<int64_t>(card.context_gib * kGib);
 }
 
 PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& cluster,
                     int64_t vocab_size) {
-  PlannedRun run{.config = config};
+  PlannedRun run{.config = config, .cluster = cluster};
   run.notes = derive_and_check(run.config, given, cluster.world_size);
   run.spec = model_spec(run.config, vocab_size);
   run.options = engine_options(run.config);
@@ -89,7 +95,7 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
 
 int64_t bytes_of_stage(const PlannedRun& run, const Card& card, int stage) {
   return plan_engine({run.spec, run.options, stage_of(run, stage)}, nullptr).total_bytes +
-         bytes_beside_plan(card, run.spec, run.options, run.topology);
+         bytes_beside_plan(card, run.spec, run.options, run.topology, run.cluster);
 }
 
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
@@ -107,7 +113,7 @@ int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
     for (size_t i = 1; zero_bubble && i < alike.size(); ++i)
       if (exact || i + 1 == alike.size()) take(alike[i]);
   }
-  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
+  return most + bytes_beside_plan(card, run.spec, run.options, run.topology, run.cluster);
 }
 
 const std::vector<int64_t>& KeptBytes::of(const PlannedRun& run) {
@@ -129,8 +135,8 @@ const std::vector<int64_t>& KeptBytes::of(const PlannedRun& run) {
 
 LeastBytes bytes_at_least(const PlannedRun& run, const Card& card, KeptBytes& kept) {
   const Setup setup(run.spec, run.options, stage_of(run, 0));
-  const int64_t states =
-      plan_states(setup) + bytes_beside_plan(card, run.spec, run.options, run.topology);
+  const int64_t states = plan_states(setup) +
+                         bytes_beside_plan(card, run.spec, run.options, run.topology, run.cluster);
   return {.states = states, .all = states + most_kept(setup, kept.of(run))};
 }
 

@@ -24,10 +24,11 @@ namespace trainer {
 /// Device memory that a rank takes besides its plan: workspaces of cuBLASLt and cuDNN, CUDA's
 /// context, and NCCL's buffers for each group of several ranks.
 int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
-                          const Topology& topology);
+                          const Topology& topology, const Cluster& cluster);
 
-/// The part of it for NCCL's buffers.
-int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& topology);
+/// The part of it for NCCL's buffers, and for the copies between GPUs of a host.
+int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions& options,
+                    const Topology& topology, const Cluster& cluster);
 
 /// A configuration in parts, for `cluster`.
 struct PlannedRun {
@@ -35,6 +36,7 @@ struct PlannedRun {
   ModelSpec spec;
   EngineOptions options;
   Topology topology;  ///< Of rank 0.
+  Cluster cluster;
   std::vector<std::string> notes;
 };
 

@@ -3,6 +3,7 @@
 // reproducible bits. Runs on all GPUs of the machine (at most 8), is skipped with fewer than two.
 //
 // SPDX-License-Identifier: MIT
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +14,13 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/trainer/engine/rank_processes.h"
 #include "trainer/comm/nccl.h"
+#include "trainer/ops/arena.h"
 #include "trainer/ops/cuda/cuda.h"
 #include "trainer/ops/number.h"
 
@@ -33,23 +36,49 @@ int gpus() {
   return count;
 }
 
-/// One rank: its GPU, a Comm of all, and tensors that live as long.
+/// Whether NVLink connects this machine's GPUs: only then do they have atomics on each other.
+bool linked() {
+  static const bool all =
+      ranks::in_a_process([] {
+        int least = 1;
+        for (int a = 0; a < gpus(); ++a) {
+          for (int b = 0, atomics = 0; b < gpus(); ++b) {
+            if (a == b) continue;
+            cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, a, b);
+            least = std::min(least, atomics);
+          }
+        }
+        return least;
+      }) == 1;
+  return all;
+}
+
+/// One rank: its GPU, a Comm of all, and a block of memory that they share, in which tensors lie at
+/// the same places.
 struct Rank {
-  Rank(int rank, rendezvous::Store& store, bool one_algorithm = false)
+  Rank(int rank, rendezvous::Store& store, bool copy_engines, bool one_algorithm = false)
       : ops(ops::cuda::make_cuda_ops({.device_index = rank, .tune = false})),
         comm(comm::make_nccl_comm({.rank = rank,
                                    .size = gpus(),
                                    .device_index = rank,
                                    .one_algorithm = one_algorithm,
+                                   .least_shared_bytes = 1,
                                    .timeout = std::chrono::seconds(60)},
-                                  store)) {}
+                                  store)),
+        block(static_cast<std::byte*>(ops->allocate(kBlock))) {
+    if (!copy_engines) return;
+    EXPECT_TRUE(comm->share_memory({block, DType::u8, ops::Device::cuda, {kBlock}}));
+  }
   ~Rank() {
     ops->synchronize();
-    for (void* block : blocks) ops->release(block);
+    comm.reset();
+    ops->release(block);
   }
   Tensor tensor(DType dtype, int64_t n) {
-    blocks.push_back(ops->allocate(std::max<int64_t>(n * ops::size_bytes(dtype), 256)));
-    return {blocks.back(), dtype, ops::Device::cuda, {n}};
+    const Tensor out(block + used, dtype, ops::Device::cuda, {n});
+    used += ops::align_up(out.bytes());
+    EXPECT_LE(used, kBlock);
+    return out;
   }
   void put(const Tensor& t, const std::function<float(int64_t)>& value) {
     std::vector<uint8_t> host(static_cast<size_t>(t.bytes()));
@@ -69,22 +98,26 @@ struct Rank {
     return out;
   }
   std::unique_ptr<ops::Ops> ops;
-  std::vector<void*> blocks;
   std::unique_ptr<comm::Comm> comm;
+  static constexpr int64_t kBlock = int64_t{1} << 30;
+  std::byte* block;
+  int64_t used = 0;
 };
 
 float value(int rank, int64_t i) { return static_cast<float>((rank + 1) * 3 + i % 17 - 8) / 4; }
 
-class NcclTest : public testing::Test {
+/// Whether large transfers go by the copy engines.
+class NcclTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (gpus() < 2) GTEST_SKIP() << "needs two GPUs, has " << gpus();
+    if (GetParam() && !linked()) GTEST_SKIP() << "needs NVLink";
   }
 };
 
-TEST_F(NcclTest, EveryCollectiveEqualsItsFormula) {
-  ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
-    Rank r(rank, store);
+TEST_P(NcclTest, EveryCollectiveEqualsItsFormula) {
+  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, copies);
     comm::Comm& c = *r.comm;
     const int size = c.size();
     for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -138,9 +171,9 @@ TEST_F(NcclTest, EveryCollectiveEqualsItsFormula) {
 }
 
 // fill, reduce, scale by a second fill-and-add: wrong immediately if either stream does not wait.
-TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
-  ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
-    Rank r(rank, store);
+TEST_P(NcclTest, StreamsMeetByMarksCapturedOrNot) {
+  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, copies);
     constexpr int64_t kElements = int64_t{32} << 20;
     const Tensor x = r.tensor(DType::f32, kElements), y = r.tensor(DType::f32, kElements);
     const float size = static_cast<float>(r.comm->size());
@@ -178,11 +211,11 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
 
 // Rank 0 is late by a time that the host sets: the others' queues report it, rank 0's does not, and
 // their own work between collectives is not counted.
-TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
-  ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
+TEST_P(NcclTest, QueuesTellHowLongTheyWaited) {
+  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
     constexpr std::chrono::milliseconds kLate(300);
     constexpr int kRounds = 3;
-    Rank r(rank, store);
+    Rank r(rank, store, copies);
     const Tensor x = r.tensor(DType::f32, 1'000'000), own = r.tensor(DType::f32, 64'000'000);
     const auto step = [&] {
       for (int i = 0; i < 50; ++i) r.ops->run(ops::Fill{.dst = own, .value = 1});
@@ -216,10 +249,10 @@ TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
   });
 }
 
-TEST_F(NcclTest, BitsRepeat) {
-  ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
-    Rank r(rank, store, true);
-    const Tensor x = r.tensor(DType::f32, 1'000'003);
+TEST_P(NcclTest, BitsRepeat) {
+  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, copies, !copies);
+    const Tensor x = r.tensor(DType::f32, 1'000'008);
     std::mt19937 random(static_cast<unsigned>(rank));
     std::normal_distribution<float> normal;
     std::vector<float> first, input;
@@ -234,10 +267,63 @@ TEST_F(NcclTest, BitsRepeat) {
   });
 }
 
-// Bus bandwidth as NCCL's own tests define it; printed, and only its order is checked.
-TEST_F(NcclTest, BandwidthIsThatOfTheLinks) {
+/// Copies of other ranks' memory are added in the order of the ranks, in fp32, and rounded once.
+TEST_P(NcclTest, CopiesAreAddedInTheOrderOfRanks) {
+  if (!GetParam()) GTEST_SKIP() << "NCCL has its own order";
+  ranks::run_rank_processes(gpus(), 60, [](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, true);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      // More than is summed at a time, and no multiple of what a thread adds.
+      const int64_t n = (int64_t{17} << 20) / ops::size_bytes(dtype) + 3, size = r.comm->size();
+      const Tensor x = r.tensor(dtype, n * size);
+      const auto of = [](int64_t q, int64_t i) {
+        return static_cast<float>((i * 40'503 + q * 7) % 65'521 - 30'000) *
+               std::exp2(float(3 * q - 21));
+      };
+      r.put(x, [&](int64_t i) { return of(rank, i); });
+      r.comm->follow(r.ops->mark());
+      r.comm->all_reduce(x, Reduce::mean);
+      const std::vector<float> got = r.get(x);
+      int64_t wrong = 0;
+      std::vector<uint8_t> word(4);
+      const Tensor rounded(word.data(), dtype, ops::Device::cpu, {1});
+      for (int64_t i = 0; i < x.elements(); i += 5) {
+        float sum = 0;
+        for (int64_t q = 0; q < size; ++q) {
+          ops::store(rounded, 0, of(q, i));
+          sum += ops::load(rounded, 0);
+        }
+        ops::store(rounded, 0, sum * (1.0f / static_cast<float>(size)));
+        wrong += got[static_cast<size_t>(i)] != ops::load(rounded, 0);
+      }
+      EXPECT_EQ(wrong, 0) << ops::name(dtype);
+    }
+  });
+}
+
+/// Ranks that disagree about what they add wait; they do not add it.
+TEST_P(NcclTest, CopiesOfDifferentTensorsWait) {
+  if (!GetParam()) GTEST_SKIP() << "NCCL adds whatever it is given";
   ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
-    Rank r(rank, store);
+    Rank r(rank, store, true);
+    const int64_t n = int64_t{1} << 20;
+    const Tensor first = r.tensor(DType::f32, n), second = r.tensor(DType::f32, n);
+    r.comm->all_reduce(first, Reduce::sum);
+    r.comm->barrier();
+    r.comm->all_reduce(rank == 0 ? second : first, Reduce::sum);
+    const ops::Mark done = r.comm->mark();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    EXPECT_EQ(cudaEventQuery(static_cast<cudaEvent_t>(done.event)), cudaErrorNotReady);
+    // Nothing that waits for the GPU would return.
+    std::fflush(nullptr);
+    _exit(testing::Test::HasFailure());
+  });
+}
+
+// Bus bandwidth as NCCL's own tests define it; printed, and only its order is checked.
+TEST_P(NcclTest, BandwidthIsThatOfTheLinks) {
+  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, copies);
     const int64_t n = int64_t{64} << 20;
     const Tensor x = r.tensor(DType::bf16, n);
     r.ops->run(ops::Fill{.dst = x, .value = 0});
@@ -263,9 +349,9 @@ TEST_F(NcclTest, BandwidthIsThatOfTheLinks) {
   });
 }
 
-TEST_F(NcclTest, SizesThatDoNotFitAreRefused) {
-  ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
-    Rank r(rank, store);
+TEST_P(NcclTest, SizesThatDoNotFitAreRefused) {
+  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, copies);
     const Tensor x = r.tensor(DType::f32, 9 * r.comm->size() + 1);
     EXPECT_THROW(r.comm->all_gather(x, x.slice(0, 9)), ops::ShapeError);
     EXPECT_THROW(r.comm->broadcast(x, r.comm->size()), ops::ShapeError);
@@ -273,5 +359,8 @@ TEST_F(NcclTest, SizesThatDoNotFitAreRefused) {
     r.comm->barrier();
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, NcclTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "CopyEngines" : "Nccl"; });
 
 }  // namespace

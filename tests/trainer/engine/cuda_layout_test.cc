@@ -36,7 +36,9 @@ struct Layout {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int chunks = 1;
   int data = 1;
-  int stage = 0;  ///< Of ZeRO; gradients and weights are then sent during the computation.
+  int stage = 0;         ///< Of ZeRO; gradients and weights are then sent during the computation.
+  bool overlap = false;  ///< So too without ZeRO.
+  bool copy_engines = true;
   bool offload = false;
   Fp8Options fp8 = {};
   std::optional<MuonTensorMode> muon = {};
@@ -86,7 +88,8 @@ EngineOptions options_of(const Layout& l, DType dtype) {
   options.chunks = l.chunks;
   options.zero_stage = l.stage;
   options.fp8 = l.fp8;
-  options.overlap_grad_reduce = options.overlap_param_gather = l.stage > 0;
+  options.overlap_grad_reduce = options.overlap_param_gather = l.stage > 0 || l.overlap;
+  options.copy_engines = l.copy_engines;
   options.cpu_offload = l.offload;
   if (l.muon) {
     options.optimizer = OptimizerKind::muon;
@@ -131,6 +134,7 @@ Losses run(const Layout& l, DType dtype) {
       options.size = static_cast<int>(place.ranks.size());
       options.device_index = rank;
       options.timeout = std::chrono::seconds(60);
+      options.least_shared_bytes = 1;  // so that copy engines take part in models of this size.
       return comm::make_nccl_comm(options, store);
     });
     Engine engine(spec_of(l), options_of(l, dtype), *ops, std::move(groups));
@@ -215,6 +219,7 @@ std::vector<Layout> layouts() {
           {.data = 2, .stage = 3},
           {.data = 2, .stage = 1, .offload = true},
           {.data = 4, .stage = 3},
+          {.data = 4, .overlap = true},
           {.tensor = 2, .data = 2, .stage = 2},
           {.pipeline = 2, .data = 2, .stage = 1},
           {.family = "llama", .tensor = 2, .sequence = true},
@@ -295,6 +300,25 @@ TEST(Layout, WeightsGatheredAsFp8ChangeNoBit) {
         EXPECT_EQ(got.norm[step], wanted.norm[step]) << l << ": " << step;
       }
     }
+}
+
+// A sum of two has one order.
+TEST(Layout, CopyEnginesGiveNcclsBitsOnTwoGpus) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
+  Fp8Options fp8 = {.format = Fp8Options::Format::hybrid, .recipe = Fp8Options::Recipe::tensorwise};
+  fp8.param_gather = true;
+  for (Layout l : {Layout{.data = 2, .overlap = true}, Layout{.data = 2, .stage = 1},
+                   Layout{.data = 2, .stage = 2}, Layout{.data = 2, .stage = 3},
+                   Layout{.data = 2, .stage = 1, .offload = true},
+                   Layout{.data = 2, .stage = 3, .fp8 = fp8}}) {
+    const Losses copied = run(l, DType::bf16);
+    l.copy_engines = false;
+    const Losses wanted = run(l, DType::bf16);
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(copied.of[step], wanted.of[step]) << l << ": " << step;
+      EXPECT_EQ(copied.norm[step], wanted.norm[step]) << l << ": " << step;
+    }
+  }
 }
 
 TEST(Layout, RunsTwiceWithTheSameBits) {

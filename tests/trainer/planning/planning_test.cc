@@ -104,8 +104,8 @@ const Measured kMeasured[] = {
 
 bool same(const ops::Timeline::Entry& a, const ops::Timeline::Entry& b) {
   return a.kind == b.kind && a.queue == b.queue && a.other == b.other && a.transfer == b.transfer &&
-         a.joined == b.joined && a.peer == b.peer && a.back == b.back && a.amount == b.amount &&
-         a.time == b.time && a.flops == b.flops;
+         a.joined == b.joined && a.direct == b.direct && a.peer == b.peer && a.back == b.back &&
+         a.amount == b.amount && a.time == b.time && a.flops == b.flops;
 }
 
 // A stage's timeline is the same, whether it is planned by itself or with others like it.
@@ -369,8 +369,9 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
   EXPECT_THAT(error("\"operation\":\"adamw\"", "\"operation\":\"linear_forward\""),
               HasSubstr("\"linear_forward\": expected one of"))
       << "it is a product";
-  EXPECT_EQ(error("\"gristmill_card\": 3", "\"gristmill_card\": 4"),
-            "c.json: gristmill_card: 4: this program reads 1 to 3");
+  EXPECT_EQ(error("\"gristmill_card\": 4", "\"gristmill_card\": 5"),
+            "c.json: gristmill_card: 5: this program reads 1 to 4");
+  EXPECT_EQ(error("\"copies\": [", "\"copied\": ["), "c.json: copies: is missing");
   EXPECT_THAT(error("{", "["), HasSubstr("c.json: byte "));
 }
 

@@ -367,7 +367,8 @@ TEST(LayoutSearchTest, LeastBytesAreABound) {
     const LeastBytes least = bytes_at_least(run, t.card, kept);
     KeptBytes none;
     ASSERT_EQ(least.all, bytes_at_least(run, t.card, none).all) << describe(layout);
-    const int64_t beside = bytes_beside_plan(t.card, run.spec, run.options, run.topology);
+    const int64_t beside =
+        bytes_beside_plan(t.card, run.spec, run.options, run.topology, t.cluster);
     const int64_t taken = bytes_taken(run, t.card, false) - beside;
     ASSERT_LE(least.all - beside, taken) << describe(layout);
     ASSERT_LT(least.states, least.all) << describe(layout);

@@ -8,6 +8,7 @@
 #include <cudnn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "trainer/ops/cuda/dgelu_gemm.h"
@@ -49,10 +50,19 @@ std::string check_code(Capability gpu, const std::string& place) {
   return note;
 }
 
+/// As many queues of the device as there can be, since a stream that waits for another rank holds
+/// up those that share its queue. Megatron's scripts ask for one, which orders Megatron's own
+/// kernels. The driver reads it when it starts.
+void ask_for_queues() {
+  static const int once = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  static_cast<void>(once);
+}
+
 }  // namespace
 
 CudaOps::CudaOps(const CudaOptions& options)
     : device_index_(options.device_index), host_memory_(device_index_) {
+  ask_for_queues();
   CUDA_CHECK(cudaSetDevice(device_index_));
   cudaDeviceProp device{};
   CUDA_CHECK(cudaGetDeviceProperties(&device, device_index_));
@@ -264,7 +274,10 @@ int64_t CudaOps::end_capture() {
   cudaGraph_t graph = nullptr;
   CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
   cudaGraphExec_t executable = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  // What was queued on a stream of high priority keeps it: transfers get the first free
+  // multiprocessors.
+  const cudaError_t status =
+      cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(graph);
   CUDA_CHECK(status);
   graphs_.push_back(executable);
@@ -287,6 +300,7 @@ void CudaOps::forget(int64_t captured) {
 }
 
 int device_count() noexcept {
+  ask_for_queues();
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
