@@ -188,6 +188,7 @@ data() {
     each_alone --model $model
     ours --gpus "$gpus" --model $model --overlap
     ours --gpus "$gpus" --model $model --overlap --zero-stage 1
+    ours --gpus "$gpus" --model $model --overlap --zero-stage 1 --no-copy-engines
     ours --gpus "$gpus" --model $model
     torch "$gpus" --shard ddp --model $model
     each_alone --model $model --fp8 delayed

@@ -58,7 +58,8 @@ bool linked() {
 struct Rank {
   Rank(int rank, rendezvous::Store& store, bool copy_engines, bool one_algorithm = false)
       : ops(ops::cuda::make_cuda_ops({.device_index = rank, .tune = false})),
-        comm(comm::make_nccl_comm({.rank = rank,
+        comm(comm::make_nccl_comm({.id = copy_engines ? "copies" : "nccl",
+                                   .rank = rank,
                                    .size = gpus(),
                                    .device_index = rank,
                                    .one_algorithm = one_algorithm,
@@ -106,17 +107,25 @@ struct Rank {
 
 float value(int rank, int64_t i) { return static_cast<float>((rank + 1) * 3 + i % 17 - 8) / 4; }
 
-/// Whether large transfers go by the copy engines.
-class NcclTest : public testing::TestWithParam<bool> {
+class NcclTest : public testing::Test {
  protected:
   void SetUp() override {
     if (gpus() < 2) GTEST_SKIP() << "needs two GPUs, has " << gpus();
-    if (GetParam() && !linked()) GTEST_SKIP() << "needs NVLink";
+  }
+  /// Both ways in one set of processes, which take seconds to start: `copies` says whether large
+  /// transfers go by the copy engines, which needs NVLink.
+  static void run_ranks(
+      const std::function<void(int rank, rendezvous::Store& store, bool copies)>& body) {
+    const bool both = linked();
+    ranks::run_rank_processes(gpus(), 60, [&](int rank, rendezvous::Store& store) {
+      body(rank, store, false);
+      if (both) body(rank, store, true);
+    });
   }
 };
 
-TEST_P(NcclTest, EveryCollectiveEqualsItsFormula) {
-  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+TEST_F(NcclTest, EveryCollectiveEqualsItsFormula) {
+  run_ranks([](int rank, rendezvous::Store& store, bool copies) {
     Rank r(rank, store, copies);
     comm::Comm& c = *r.comm;
     const int size = c.size();
@@ -171,8 +180,8 @@ TEST_P(NcclTest, EveryCollectiveEqualsItsFormula) {
 }
 
 // fill, reduce, scale by a second fill-and-add: wrong immediately if either stream does not wait.
-TEST_P(NcclTest, StreamsMeetByMarksCapturedOrNot) {
-  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
+  run_ranks([](int rank, rendezvous::Store& store, bool copies) {
     Rank r(rank, store, copies);
     constexpr int64_t kElements = int64_t{32} << 20;
     const Tensor x = r.tensor(DType::f32, kElements), y = r.tensor(DType::f32, kElements);
@@ -211,8 +220,8 @@ TEST_P(NcclTest, StreamsMeetByMarksCapturedOrNot) {
 
 // Rank 0 is late by a time that the host sets: the others' queues report it, rank 0's does not, and
 // their own work between collectives is not counted.
-TEST_P(NcclTest, QueuesTellHowLongTheyWaited) {
-  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
+  run_ranks([](int rank, rendezvous::Store& store, bool copies) {
     constexpr std::chrono::milliseconds kLate(300);
     constexpr int kRounds = 3;
     Rank r(rank, store, copies);
@@ -220,7 +229,7 @@ TEST_P(NcclTest, QueuesTellHowLongTheyWaited) {
     const auto step = [&] {
       for (int i = 0; i < 50; ++i) r.ops->run(ops::Fill{.dst = own, .value = 1});
       r.comm->follow(r.ops->mark());
-      r.comm->all_reduce(x, Reduce::max);
+      r.comm->all_reduce(x, Reduce::mean);
       r.ops->follow(r.comm->mark());
     };
     const auto expect = [&](const char* what, const std::function<void()>& work) {
@@ -249,8 +258,8 @@ TEST_P(NcclTest, QueuesTellHowLongTheyWaited) {
   });
 }
 
-TEST_P(NcclTest, BitsRepeat) {
-  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+TEST_F(NcclTest, BitsRepeat) {
+  run_ranks([](int rank, rendezvous::Store& store, bool copies) {
     Rank r(rank, store, copies, !copies);
     const Tensor x = r.tensor(DType::f32, 1'000'008);
     std::mt19937 random(static_cast<unsigned>(rank));
@@ -268,8 +277,8 @@ TEST_P(NcclTest, BitsRepeat) {
 }
 
 /// Copies of other ranks' memory are added in the order of the ranks, in fp32, and rounded once.
-TEST_P(NcclTest, CopiesAreAddedInTheOrderOfRanks) {
-  if (!GetParam()) GTEST_SKIP() << "NCCL has its own order";
+TEST_F(NcclTest, CopiesAreAddedInTheOrderOfRanks) {
+  if (!linked()) GTEST_SKIP() << "needs NVLink";
   ranks::run_rank_processes(gpus(), 60, [](int rank, rendezvous::Store& store) {
     Rank r(rank, store, true);
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -302,8 +311,8 @@ TEST_P(NcclTest, CopiesAreAddedInTheOrderOfRanks) {
 }
 
 /// Ranks that disagree about what they add wait; they do not add it.
-TEST_P(NcclTest, CopiesOfDifferentTensorsWait) {
-  if (!GetParam()) GTEST_SKIP() << "NCCL adds whatever it is given";
+TEST_F(NcclTest, CopiesOfDifferentTensorsWait) {
+  if (!linked()) GTEST_SKIP() << "needs NVLink";
   ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
     Rank r(rank, store, true);
     const int64_t n = int64_t{1} << 20;
@@ -321,8 +330,8 @@ TEST_P(NcclTest, CopiesOfDifferentTensorsWait) {
 }
 
 // Bus bandwidth as NCCL's own tests define it; printed, and only its order is checked.
-TEST_P(NcclTest, BandwidthIsThatOfTheLinks) {
-  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+TEST_F(NcclTest, BandwidthIsThatOfTheLinks) {
+  run_ranks([](int rank, rendezvous::Store& store, bool copies) {
     Rank r(rank, store, copies);
     const int64_t n = int64_t{64} << 20;
     const Tensor x = r.tensor(DType::bf16, n);
@@ -338,7 +347,9 @@ TEST_P(NcclTest, BandwidthIsThatOfTheLinks) {
       const double seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 20;
       const double rate = factor * static_cast<double>(x.bytes()) / seconds / 1e9;
-      if (rank == 0) std::printf("%s of 128 MiB on %.0f GPUs: %.0f GB/s bus\n", what, size, rate);
+      if (rank == 0)
+        std::printf("%s of 128 MiB on %.0f GPUs%s: %.0f GB/s bus\n", what, size,
+                    copies ? " by copy engines" : "", rate);
       EXPECT_GT(rate, 5);
     };
     time("all-reduce", 2 * (size - 1) / size, [&] { r.comm->all_reduce(x, Reduce::sum); });
@@ -349,8 +360,8 @@ TEST_P(NcclTest, BandwidthIsThatOfTheLinks) {
   });
 }
 
-TEST_P(NcclTest, SizesThatDoNotFitAreRefused) {
-  ranks::run_rank_processes(gpus(), 20, [copies = GetParam()](int rank, rendezvous::Store& store) {
+TEST_F(NcclTest, SizesThatDoNotFitAreRefused) {
+  run_ranks([](int rank, rendezvous::Store& store, bool copies) {
     Rank r(rank, store, copies);
     const Tensor x = r.tensor(DType::f32, 9 * r.comm->size() + 1);
     EXPECT_THROW(r.comm->all_gather(x, x.slice(0, 9)), ops::ShapeError);
@@ -359,8 +370,5 @@ TEST_P(NcclTest, SizesThatDoNotFitAreRefused) {
     r.comm->barrier();
   });
 }
-
-INSTANTIATE_TEST_SUITE_P(Ways, NcclTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "CopyEngines" : "Nccl"; });
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << l.family << ", tensor " << l.tensor << (l.sequence ? " + sequence" : "")
              << ", pipeline " << l.pipeline << ", schedule " << int(l.schedule) << ", chunks "
              << l.chunks << ", data " << l.data << ", ZeRO " << l.stage
+             << (l.overlap ? ", overlapped" : "") << (l.copy_engines ? "" : ", no copy engines")
              << (l.offload ? ", state on the host" : "") << (l.fp8.on() ? ", fp8" : "")
              << (l.muon ? ", muon " + std::to_string(int(*l.muon)) : "");
 }
@@ -119,49 +121,81 @@ struct Losses {
   float of[kSteps], norm[kSteps];
 };
 
-Losses run(const Layout& l, DType dtype) {
-  auto* shared = static_cast<Losses*>(
-      mmap(nullptr, sizeof(Losses), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  ranks::run_rank_processes(l.gpus(), 120, [&](int rank, rendezvous::Store& store) {
-    const std::unique_ptr<ops::Ops> ops =
-        ops::cuda::make_cuda_ops({.device_index = rank, .gemm_choices_path = "", .tune = false});
-    const Topology topology = make_topology(rank, l.gpus(), l.tensor, l.pipeline);
-    Groups groups = make_groups(topology, [&](const GroupPlace& place) {
-      comm::NcclOptions options;
-      options.name = place.name;
-      options.id = place.id;
-      options.rank = place.rank;
-      options.size = static_cast<int>(place.ranks.size());
-      options.device_index = rank;
-      options.timeout = std::chrono::seconds(60);
-      options.least_shared_bytes = 1;  // so that copy engines take part in models of this size.
-      return comm::make_nccl_comm(options, store);
-    });
-    Engine engine(spec_of(l), options_of(l, dtype), *ops, std::move(groups));
-    engine.initialise();
-    for (int step = 0; step < kSteps; ++step) {
-      fill_batch(engine, l, topology.data_rank, static_cast<uint32_t>(step));
-      engine.step(step + 1, kM / l.data, 1e-3f, 0.1f);
-      const ops::StepState state = engine.result();
-      if (rank == 0) shared->of[step] = state.loss, shared->norm[step] = state.grad_norm;
-    }
-    // The step after an evaluation is replayed as before.
-    fill_batch(engine, l, topology.data_rank, 0);
-    EXPECT_TRUE(std::isfinite(engine.evaluate(kM / l.data)));
-    EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes);
+/// A layout in one precision.
+struct Case {
+  Layout layout;
+  DType dtype = DType::bf16;
+};
+
+/// One rank's part of run `number`; the first writes `losses`.
+void run_rank(const Case& c, size_t number, int rank, ops::Ops& ops, rendezvous::Store& store,
+              Losses& losses) {
+  const Layout& l = c.layout;
+  const DType dtype = c.dtype;
+  const Topology topology = make_topology(rank, l.gpus(), l.tensor, l.pipeline);
+  Groups groups = make_groups(topology, [&](const GroupPlace& place) {
+    comm::NcclOptions options;
+    options.name = place.name;
+    options.id = place.id + "/" + std::to_string(number);
+    options.rank = place.rank;
+    options.size = static_cast<int>(place.ranks.size());
+    options.device_index = rank;
+    options.timeout = std::chrono::seconds(60);
+    options.least_shared_bytes = 1;  // so that copy engines take part in models of this size.
+    return comm::make_nccl_comm(options, store);
   });
-  const Losses losses = *shared;
-  munmap(shared, sizeof(Losses));
-  return losses;
+  Engine engine(spec_of(l), options_of(l, dtype), ops, std::move(groups));
+  engine.initialise();
+  for (int step = 0; step < kSteps; ++step) {
+    fill_batch(engine, l, topology.data_rank, static_cast<uint32_t>(step));
+    engine.step(step + 1, kM / l.data, 1e-3f, 0.1f);
+    const ops::StepState state = engine.result();
+    if (rank == 0) losses.of[step] = state.loss, losses.norm[step] = state.grad_norm;
+  }
+  // The step after an evaluation is replayed as before.
+  fill_batch(engine, l, topology.data_rank, 0);
+  EXPECT_TRUE(std::isfinite(engine.evaluate(kM / l.data)));
+  EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes);
 }
+
+/// The runs of `cases`, all on the same number of GPUs, in one set of processes, which take seconds
+/// to start. Runs that do not end have no numbers.
+std::vector<Losses> run_all(const std::vector<Case>& cases) {
+  const size_t bytes = cases.size() * sizeof(Losses);
+  auto* shared = static_cast<Losses*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::fill_n(shared->of, bytes / sizeof(float), NAN);
+  const auto seconds = static_cast<unsigned>(60 + 15 * cases.size());
+  ranks::run_rank_processes(cases.front().layout.gpus(), seconds,
+                            [&](int rank, rendezvous::Store& store) {
+                              const std::unique_ptr<ops::Ops> ops = ops::cuda::make_cuda_ops(
+                                  {.device_index = rank, .gemm_choices_path = "", .tune = false});
+                              for (size_t i = 0; i < cases.size(); ++i)
+                                run_rank(cases[i], i, rank, *ops, store, shared[i]);
+                            });
+  std::vector<Losses> out(shared, shared + cases.size());
+  munmap(shared, bytes);
+  return out;
+}
+
+Losses run(const Layout& l, DType dtype) { return run_all({{l, dtype}}).front(); }
 
 class Layouts : public testing::TestWithParam<Layout> {};
 
-/// One GPU's run of a family, made once.
-const Losses& single(const std::string& family, DType dtype) {
-  static std::map<std::pair<std::string, DType>, Losses> made;
-  const auto [at, is_new] = made.try_emplace({family, dtype});
-  if (is_new) at->second = run({.family = family}, dtype);
+/// A run in fp32 and one in bf16.
+struct Both {
+  Losses exact, rounded;
+};
+
+/// One GPU's runs of a family, made once.
+const Both& single(const std::string& family) {
+  static std::map<std::string, Both> made;
+  const auto [at, is_new] = made.try_emplace(family);
+  if (is_new) {
+    const Layout one{.family = family};
+    const std::vector<Losses> runs = run_all({{one, DType::f32}, {one, DType::bf16}});
+    at->second = {runs[0], runs[1]};
+  }
   return at->second;
 }
 
@@ -170,40 +204,6 @@ double mean_difference(const Losses& a, const Losses& b) {
   double sum = 0;
   for (int step = kClose; step < kSteps; ++step) sum += std::abs(a.of[step] - b.of[step]);
   return sum / double(kSteps - kClose);
-}
-
-TEST_P(Layouts, EqualOneGpu) {
-  const Layout& l = GetParam();
-  if (gpus() < l.gpus()) GTEST_SKIP() << "needs " << l.gpus() << " GPUs, has " << gpus();
-  // What rounding to bf16 changes on one GPU: no layout may change much more.
-  const Losses &exact = single(l.family, DType::f32), &rounded = single(l.family, DType::bf16);
-  const double noise = mean_difference(exact, rounded);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Losses &wanted = dtype == DType::f32 ? exact : rounded, got = run(l, dtype);
-    // Products of 512 terms: fp32 through TF32 keeps 11 bits as bf16 keeps 8; the loss is a mean
-    // over 1024 rows, in which rounding averages out. In bf16 one or two steps in which the loss
-    // falls fastest may be further apart: 0.031 is the most seen.
-    const double allowed = dtype == DType::f32 ? 2e-3 : 2e-2;
-    int beyond = 0;
-    for (int step = 0; step < kClose; ++step) {
-      const double apart = std::abs(double(got.of[step]) - double(wanted.of[step]));
-      beyond += !(apart <= allowed);
-      EXPECT_LE(apart, dtype == DType::f32 ? allowed : 3.5e-2)
-          << l << ", " << ops::name(dtype) << ", step " << step;
-      EXPECT_NEAR(got.norm[step], wanted.norm[step], 20 * allowed * double(wanted.norm[step]))
-          << l << ", " << ops::name(dtype) << ", step " << step;
-    }
-    EXPECT_LE(beyond, 2) << l << ", " << ops::name(dtype);
-    EXPECT_LT(got.of[kClose - 1], got.of[0]);
-    const double difference = mean_difference(got, wanted);
-    std::printf("%s: loss %.3f to %.3f in %d steps, mean |difference| %.2g, of bf16 %.2g\n",
-                ops::name(dtype), double(got.of[kClose]), double(got.of[kSteps - 1]),
-                kSteps - kClose, difference, noise);
-    // One GPU's two precisions may agree by chance: 0.039 is the most seen in bf16.
-    EXPECT_LT(difference, dtype == DType::f32 ? noise : std::max(2 * noise, 0.06))
-        << l << ", " << ops::name(dtype);
-    EXPECT_LT(got.of[kSteps - 1], got.of[kClose]);
-  }
 }
 
 std::vector<Layout> layouts() {
@@ -235,6 +235,63 @@ std::vector<Layout> layouts() {
           {.family = "llama", .tensor = 2, .pipeline = 2, .sequence = true}};
 }
 
+std::string text_of(const Layout& l) { return (std::ostringstream() << l).str(); }
+
+/// The runs of that layout, made together with those of all others on as many GPUs that this
+/// program is asked for.
+const Both& together(const Layout& wanted) {
+  static std::map<std::string, Both> made;
+  if (const auto found = made.find(text_of(wanted)); found != made.end()) return found->second;
+  const testing::TestSuite& suite = *testing::UnitTest::GetInstance()->current_test_suite();
+  std::vector<Case> cases;
+  const std::vector<Layout> all = layouts();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].gpus() != wanted.gpus() || !suite.GetTestInfo(static_cast<int>(i))->should_run())
+      continue;
+    for (const DType dtype : {DType::f32, DType::bf16}) cases.push_back({all[i], dtype});
+  }
+  const std::vector<Losses> runs = run_all(cases);
+  for (size_t i = 0; i < cases.size(); i += 2)
+    made[text_of(cases[i].layout)] = {runs[i], runs[i + 1]};
+  return made.at(text_of(wanted));
+}
+
+TEST_P(Layouts, EqualOneGpu) {
+  const Layout& l = GetParam();
+  if (gpus() < l.gpus()) GTEST_SKIP() << "needs " << l.gpus() << " GPUs, has " << gpus();
+  // What rounding to bf16 changes on one GPU: no layout may change much more.
+  const Both& one = single(l.family);
+  const Both& many = together(l);
+  const double noise = mean_difference(one.exact, one.rounded);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Losses& wanted = dtype == DType::f32 ? one.exact : one.rounded;
+    const Losses& got = dtype == DType::f32 ? many.exact : many.rounded;
+    // Products of 512 terms: fp32 through TF32 keeps 11 bits as bf16 keeps 8; the loss is a mean
+    // over 1024 rows, in which rounding averages out. In bf16 one or two steps in which the loss
+    // falls fastest may be further apart: 0.031 is the most seen.
+    const double allowed = dtype == DType::f32 ? 2e-3 : 2e-2;
+    int beyond = 0;
+    for (int step = 0; step < kClose; ++step) {
+      const double apart = std::abs(double(got.of[step]) - double(wanted.of[step]));
+      beyond += !(apart <= allowed);
+      EXPECT_LE(apart, dtype == DType::f32 ? allowed : 3.5e-2)
+          << l << ", " << ops::name(dtype) << ", step " << step;
+      EXPECT_NEAR(got.norm[step], wanted.norm[step], 20 * allowed * double(wanted.norm[step]))
+          << l << ", " << ops::name(dtype) << ", step " << step;
+    }
+    EXPECT_LE(beyond, 2) << l << ", " << ops::name(dtype);
+    EXPECT_LT(got.of[kClose - 1], got.of[0]);
+    const double difference = mean_difference(got, wanted);
+    std::printf("%s: loss %.3f to %.3f in %d steps, mean |difference| %.2g, of bf16 %.2g\n",
+                ops::name(dtype), double(got.of[kClose]), double(got.of[kSteps - 1]),
+                kSteps - kClose, difference, noise);
+    // One GPU's two precisions may agree by chance: 0.039 is the most seen in bf16.
+    EXPECT_LT(difference, dtype == DType::f32 ? noise : std::max(2 * noise, 0.06))
+        << l << ", " << ops::name(dtype);
+    EXPECT_LT(got.of[kSteps - 1], got.of[kClose]);
+  }
+}
+
 /// "Gpus4_10": those of four GPUs can be chosen by name.
 std::string case_name(const testing::TestParamInfo<Layout>& info) {
   return "Gpus" + std::to_string(info.param.gpus()) + "_" + std::to_string(info.index);
@@ -249,11 +306,16 @@ class Fp8Layouts : public testing::TestWithParam<Layout> {};
 TEST_P(Fp8Layouts, AreNearOneGpu) {
   Layout l = GetParam();
   if (gpus() < l.gpus()) GTEST_SKIP() << "needs " << l.gpus() << " GPUs, has " << gpus();
+  std::vector<Case> alone, together;
   for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise,
                             Fp8Options::Recipe::rowwise, Fp8Options::Recipe::blockwise}) {
     l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe};
-    const Losses wanted = run({.family = l.family, .fp8 = l.fp8}, DType::bf16),
-                 got = run(l, DType::bf16), again = run(l, DType::bf16);
+    alone.push_back({{.family = l.family, .fp8 = l.fp8}});
+    together.insert(together.end(), 2, {l});
+  }
+  const std::vector<Losses> one = run_all(alone), many = run_all(together);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    const Losses &wanted = one[i], &got = many[2 * i], &again = many[2 * i + 1];
     for (int step = 0; step < kSteps; ++step) {
       EXPECT_EQ(got.of[step], again.of[step]) << l << ", step " << step;
       if (step < kClose) {  // 0.092 is the most seen
@@ -276,73 +338,77 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{.data = 2, .stage = 1}, Layout{.data = 2, .stage = 3}),
     case_name);
 
+/// Expects the same bits of each pair of runs, the second of which is the one wanted.
+void expect_equal_pairs(const std::vector<Case>& pairs) {
+  const std::vector<Losses> runs = run_all(pairs);
+  for (size_t i = 0; i < pairs.size(); i += 2) {
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(runs[i].of[step], runs[i + 1].of[step]) << pairs[i].layout << ": " << step;
+      EXPECT_EQ(runs[i].norm[step], runs[i + 1].norm[step]) << pairs[i].layout << ": " << step;
+    }
+  }
+}
+
 TEST(Layout, StateOnTheHostChangesNoBit) {
   if (gpus() < 1) GTEST_SKIP() << "needs a GPU";
-  const Losses a = run({}, DType::bf16), b = run({.offload = true}, DType::bf16);
-  for (int step = 0; step < kSteps; ++step) {
-    EXPECT_EQ(a.of[step], b.of[step]) << step;
-    EXPECT_EQ(a.norm[step], b.norm[step]) << step;
-  }
+  expect_equal_pairs({{{.offload = true}}, {{}}});
 }
 
 TEST(Layout, WeightsGatheredAsFp8ChangeNoBit) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
+  std::vector<Case> pairs;
   for (const auto recipe :
        {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise, Fp8Options::Recipe::blockwise})
     for (const int stage : {1, 3}) {
       Layout l{.data = 2, .stage = stage};
-      l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe};
-      const Losses wanted = run(l, DType::bf16);
-      l.fp8.param_gather = true;
-      const Losses got = run(l, DType::bf16);
-      for (int step = 0; step < kSteps; ++step) {
-        EXPECT_EQ(got.of[step], wanted.of[step]) << l << ", recipe " << int(recipe) << ": " << step;
-        EXPECT_EQ(got.norm[step], wanted.norm[step]) << l << ": " << step;
-      }
+      l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe, .param_gather = true};
+      pairs.push_back({l});
+      l.fp8.param_gather = false;
+      pairs.push_back({l});
     }
+  expect_equal_pairs(pairs);
 }
 
 // A sum of two has one order.
 TEST(Layout, CopyEnginesGiveNcclsBitsOnTwoGpus) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
-  Fp8Options fp8 = {.format = Fp8Options::Format::hybrid, .recipe = Fp8Options::Recipe::tensorwise};
-  fp8.param_gather = true;
+  const Fp8Options fp8 = {.format = Fp8Options::Format::hybrid,
+                          .recipe = Fp8Options::Recipe::tensorwise,
+                          .param_gather = true};
+  std::vector<Case> pairs;
   for (Layout l : {Layout{.data = 2, .overlap = true}, Layout{.data = 2, .stage = 1},
                    Layout{.data = 2, .stage = 2}, Layout{.data = 2, .stage = 3},
                    Layout{.data = 2, .stage = 1, .offload = true},
                    Layout{.data = 2, .stage = 3, .fp8 = fp8}}) {
-    const Losses copied = run(l, DType::bf16);
+    pairs.push_back({l});
     l.copy_engines = false;
-    const Losses wanted = run(l, DType::bf16);
-    for (int step = 0; step < kSteps; ++step) {
-      EXPECT_EQ(copied.of[step], wanted.of[step]) << l << ": " << step;
-      EXPECT_EQ(copied.norm[step], wanted.norm[step]) << l << ": " << step;
-    }
+    pairs.push_back({l});
   }
+  expect_equal_pairs(pairs);
 }
 
 TEST(Layout, RunsTwiceWithTheSameBits) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
+  std::vector<Case> pairs;
   for (const Layout& l : {Layout{.tensor = 2, .sequence = true},
                           Layout{.tensor = 2, .muon = MuonTensorMode::distributed},
-                          Layout{.data = 2, .stage = 1, .muon = MuonTensorMode::blockwise}}) {
-    const Losses a = run(l, DType::bf16), b = run(l, DType::bf16);
-    for (int step = 0; step < kSteps; ++step) {
-      EXPECT_EQ(a.of[step], b.of[step]) << l << ": " << step;
-      EXPECT_EQ(a.norm[step], b.norm[step]) << l << ": " << step;
-    }
-  }
+                          Layout{.data = 2, .stage = 1, .muon = MuonTensorMode::blockwise}})
+    pairs.insert(pairs.end(), 2, {l});
+  expect_equal_pairs(pairs);
 }
 
 TEST(Layout, MuonOfSeveralGpusIsThatOfOne) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
   const Losses one = run({.muon = MuonTensorMode::duplicated}, DType::bf16);
-  for (const Layout& l : {Layout{.tensor = 2, .muon = MuonTensorMode::duplicated},
-                          Layout{.tensor = 2, .muon = MuonTensorMode::distributed},
-                          Layout{.data = 2, .stage = 1, .muon = MuonTensorMode::blockwise},
-                          Layout{.data = 2, .stage = 3, .muon = MuonTensorMode::blockwise},
-                          Layout{.pipeline = 2, .muon = MuonTensorMode::blockwise}}) {
-    const Losses many = run(l, DType::bf16);
+  const std::vector<Case> cases = {{{.tensor = 2, .muon = MuonTensorMode::duplicated}},
+                                   {{.tensor = 2, .muon = MuonTensorMode::distributed}},
+                                   {{.data = 2, .stage = 1, .muon = MuonTensorMode::blockwise}},
+                                   {{.data = 2, .stage = 3, .muon = MuonTensorMode::blockwise}},
+                                   {{.pipeline = 2, .muon = MuonTensorMode::blockwise}}};
+  const std::vector<Losses> runs = run_all(cases);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Layout& l = cases[i].layout;
+    const Losses& many = runs[i];
     // Sums in another order, rounded to bf16 in five steps of the iteration: the loss of 1024 rows
     // may be apart by what a twentieth of a step does to it.
     for (int step = 0; step < kClose; ++step)

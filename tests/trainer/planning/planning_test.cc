@@ -64,7 +64,9 @@ void lean(EngineOptions& o) {
   o.moment_dtype = DType::bf16;
   o.recompute.granularity = Recompute::Granularity::full;
 }
-void overlap(EngineOptions& o) { o.overlap_grad_reduce = o.overlap_param_gather = true; }
+void copies(EngineOptions& o) { o.overlap_grad_reduce = o.overlap_param_gather = true; }
+void copies1(EngineOptions& o) { copies(o), o.zero_stage = 1; }
+void overlap(EngineOptions& o) { copies(o), o.copy_engines = false; }
 void zero1(EngineOptions& o) { overlap(o), o.zero_stage = 1; }
 void zero2(EngineOptions& o) { overlap(o), o.zero_stage = 2; }
 void zero3(EngineOptions& o) { overlap(o), o.zero_stage = 3; }
@@ -83,6 +85,10 @@ const Measured kMeasured[] = {
     {"124M x4 zero1", 12, 768, 12, 1024, 64, 50304, 1, 1, 4, 1, 2285348, zero1},
     {"1.3B x4", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 246942, overlap},
     {"1.3B x4 zero1", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 253234, zero1},
+    {"124M x4 copies", 12, 768, 12, 1024, 64, 50304, 1, 1, 4, 1, 2307818, copies},
+    {"124M x4 zero1 copies", 12, 768, 12, 1024, 64, 50304, 1, 1, 4, 1, 2325583, copies1},
+    {"1.3B x4 copies", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 250376, copies},
+    {"1.3B x4 zero1 copies", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 257718, copies1},
     {"1.3B x4 after", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 243607},
     {"1.3B tp4 sp", 24, 2048, 16, 2048, 8, 50304, 4, 1, 4, 1, 152374, sequence},
     {"6.7B x4 zero2", 32, 4096, 32, 2048, 4, 50304, 1, 1, 4, 1, 51683, zero2},
