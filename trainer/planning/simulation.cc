@@ -263,9 +263,8 @@ GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queu
       return {.ranks = 2, .per_host = together ? 2 : 1, .sharing = local};
     }
   }
-  // Where tensor groups do not divide a host, one of them crosses.
-  const int64_t per_host = queue == Queue::tensor ? std::gcd(local, ranks)
-                                                  : std::clamp<int64_t>(local / stride, 1, ranks);
+  // Where what a group spans neither divides a host nor is divided by it, one of them crosses.
+  const int64_t per_host = std::clamp<int64_t>(std::gcd(local, ranks * stride) / stride, 1, ranks);
   return {.ranks = ranks, .per_host = per_host, .sharing = std::max<int64_t>(local / per_host, 1)};
 }
 

@@ -304,6 +304,14 @@ TEST(PlaceOnHostsTest, GroupsAndMessages) {
   const Cluster odd{.world_size = 6, .local_size = 3};
   const Topology pairs = make_topology(0, 6, 2, 1);  // the second of three crosses.
   EXPECT_EQ(place_on_hosts(odd, pairs, ops::Queue::tensor, -1).per_host, 1);
+  const Cluster fours{.world_size = 12, .local_size = 4};
+  const Topology threes = make_topology(0, 12, 1, 4);  // the second is on two hosts.
+  EXPECT_EQ(place_on_hosts(fours, threes, ops::Queue::data, -1).per_host, 1);
+  const Topology twos = make_topology(0, 12, 2, 6);
+  EXPECT_EQ(place_on_hosts(fours, twos, ops::Queue::data, -1).ranks, 1);
+  const Topology sixes = make_topology(0, 12, 2, 1);  // two on each of three hosts.
+  EXPECT_EQ(place_on_hosts(fours, sixes, ops::Queue::data, -1).per_host, 2);
+  EXPECT_EQ(place_on_hosts(fours, sixes, ops::Queue::data, -1).sharing, 2);
   Topology eighth = small;
   eighth.pipeline_rank = 7;
   EXPECT_EQ(place_on_hosts(cluster, eighth, ops::Queue::pipeline, 8).per_host, 1);
