@@ -27,8 +27,9 @@ class PeerError : public ops::DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// The smallest share of a transfer that is made between shared memory.
-inline constexpr int64_t kLeastSharedBytes = int64_t{256} << 10;
+/// The smallest share of a transfer that is made between shared memory: NCCL starts small ones
+/// sooner (bench/planning.md).
+inline constexpr int64_t kLeastSharedBytes = int64_t{1} << 20;
 /// Memory that a rank needs for the sums of such transfers.
 inline constexpr int64_t kSumBytes = int64_t{128} << 20;
 

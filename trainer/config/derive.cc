@@ -206,6 +206,10 @@ void Derivation::devices(int64_t world_size) {
     mention(config.zero_stage > 0, "zero-stage");
     mention(config.overlap_grad_reduce, "overlap-grad-reduce");
     mention(config.overlap_param_gather, "overlap-param-gather");
+    mention(config.no_copy_engines, "no-copy-engines");
+  } else if (config.no_copy_engines && config.zero_stage < 2 && !config.overlap_grad_reduce &&
+             !config.overlap_param_gather) {
+    notes.push_back("--no-copy-engines changes nothing: no transfer is overlapped");
   }
   if (config.in_memory_checkpoint && (config.max_restarts == 0 || config.save.empty()))
     throw UsageError(concat(

@@ -31,6 +31,11 @@ constexpr std::pair<const char*, ProductKind> kProducts[] = {
     {"fp8_rows_weight", ProductKind::fp8_rows_weight},
     {"fp8_blocks", ProductKind::fp8_blocks},
     {"fp8_blocks_weight", ProductKind::fp8_blocks_weight}};
+/// What copy engines make.
+constexpr std::pair<const char*, Transfer> kCopied[] = {
+    {"all_reduce", Transfer::all_reduce},
+    {"reduce_scatter", Transfer::reduce_scatter},
+    {"all_gather", Transfer::all_gather}};
 constexpr std::pair<const char*, Transfer> kTransfers[] = {
     {"all_reduce", Transfer::all_reduce},
     {"reduce_scatter", Transfer::reduce_scatter},
@@ -189,8 +194,9 @@ PassRate read_pass(Reader& r) {
           .tb_per_s = r.number("tb_per_s", kRate)};
 }
 
+template <const auto& kinds>
 TransferRate read_transfer(Reader& r) {
-  return {.kind = r.word("kind", kTransfers),
+  return {.kind = r.word("kind", kinds),
           .ranks = r.integer("ranks", 2),
           .mib = r.number("mib", kMib),
           .gb_per_s = r.number("gb_per_s", kRate)};
@@ -249,7 +255,7 @@ Card parse_card(std::string_view text, const std::string& path) {
     throw std::runtime_error(concat(path, ": has a number beyond 1.8e+308"));
   }
   Reader r(json, path);
-  const int64_t format = r.integer("gristmill_card", 1);
+  const int64_t format = r.integer("gristmill_card", 0);
   if (format < kOldest || format > kFormat)
     r.fail("gristmill_card", concat(format, ": this program reads ", kOldest, " to ", kFormat));
   Card c;
@@ -266,8 +272,8 @@ Card parse_card(std::string_view text, const std::string& path) {
   c.products = r.rows<ProductRate>("products", read_product);
   c.attention = r.rows<AttentionRate>("attention", read_attention);
   c.passes = r.rows<PassRate>("passes", read_pass);
-  c.transfers = r.rows<TransferRate>("transfers", read_transfer);
-  if (format >= kFirstOfCopies) c.copies = r.rows<TransferRate>("copies", read_transfer);
+  c.transfers = r.rows<TransferRate>("transfers", read_transfer<kTransfers>);
+  if (format >= kFirstOfCopies) c.copies = r.rows<TransferRate>("copies", read_transfer<kCopied>);
   r.finish();
   return c;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <type_traits>
 #include <variant>
@@ -309,6 +310,29 @@ ops::CallTime CardTimes::time(const ops::AnyCall& call) {
   return std::visit(TimeOf{*this, card_, host_state_}, call);
 }
 
+namespace {
+
+/// By the measured group with the nearest size, of which a transfer as small was measured; 0: none.
+double rate_of(const std::vector<TransferRate>& rates, Transfer kind, double ranks, double mib) {
+  struct Group {
+    Curve curve;
+    double least_mib = INFINITY;
+  };
+  std::map<double, Group> groups;  // by the distance of their sizes.
+  for (const TransferRate& t : rates) {
+    if (t.kind != kind) continue;
+    Group& group = groups[apart(static_cast<double>(t.ranks), ranks)];
+    group.curve.add(t.mib, t.gb_per_s);
+    group.least_mib = std::min(group.least_mib, t.mib);
+  }
+  if (groups.empty()) return 0;
+  const auto found =
+      std::ranges::find_if(groups, [&](const auto& g) { return g.second.least_mib <= mib; });
+  return (found == groups.end() ? groups.begin() : found)->second.curve.at(mib);
+}
+
+}  // namespace
+
 double transfer_seconds(const Card& card, Transfer kind, double bytes,
                         const GroupPlaceOnHosts& place) {
   if (place.ranks < 2) return 0;
@@ -319,21 +343,11 @@ double transfer_seconds(const Card& card, Transfer kind, double bytes,
     traffic = bytes * (n - 1) / n;
   double bus = card.link_gb_per_s, start = card.link_us;
   if (place.per_host > 1) {
-    // The measured group with the nearest size.
-    double nearest = INFINITY;
     const auto of_kind = [&](const TransferRate& t) { return t.kind == kind; };
     const bool copied = place.copied && std::ranges::any_of(card.copies, of_kind);
-    const std::vector<TransferRate>& rates = copied ? card.copies : card.transfers;
-    for (const TransferRate& t : rates)
-      if (t.kind == kind)
-        nearest = std::min(
-            nearest, apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)));
-    Curve curve;
-    for (const TransferRate& t : rates)
-      if (t.kind == kind &&
-          apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)) == nearest)
-        curve.add(t.mib, t.gb_per_s);
-    if (!curve.empty()) bus = curve.at(bytes / kMib);
+    const double rate = rate_of(copied ? card.copies : card.transfers, kind,
+                                static_cast<double>(place.per_host), bytes / kMib);
+    if (rate > 0) bus = rate;
   }
   if (place.per_host < place.ranks) {
     const double share = card.network_gb_per_s / static_cast<double>(place.sharing);

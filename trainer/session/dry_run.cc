@@ -168,7 +168,8 @@ bool print_data(const TrainConfig& config) {
 // The memory that the run can use: the device's, the planned card's, or unknown.
 struct Room {
   std::optional<int64_t> bytes;
-  int64_t beside_bytes = 0;  ///< To be added to a plan: memory of CUDA, NCCL and the libraries.
+  int64_t beside_bytes = 0;  ///< To be added to a plan: memory of CUDA, NCCL and the libraries,
+  bool copies = false;       ///< and of transfers by copy engines.
 };
 
 std::string describe(const ops::Ops* ops, const Card* card) {
@@ -190,7 +191,8 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
     free = cli::concat(cli::readable_bytes(static_cast<double>(*room.bytes)), " free");
   if (room.beside_bytes > 0)
     free = cli::concat("about ", cli::readable_bytes(static_cast<double>(room.beside_bytes)),
-                       " of CUDA, NCCL and the GPU's libraries, ", free);
+                       room.copies ? " of CUDA, NCCL, copy engines" : " of CUDA, NCCL",
+                       " and the GPU's libraries, ", free);
   cli::print_format("memory      %s planned%s, %s\n%s",
                     cli::readable_bytes(static_cast<double>(most.total_bytes)).c_str(),
                     plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
@@ -257,11 +259,13 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
       plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
   Room room;
   if (card != nullptr && ops == nullptr)
-    room = {room_of(*card), bytes_beside_plan(*card, spec, options, run.topology, cluster)};
+    room = {.bytes = room_of(*card),
+            .beside_bytes = bytes_beside_plan(*card, spec, options, run.topology, cluster)};
   if (ops != nullptr) room.bytes = ops->free_bytes();
   // On this machine's device, the context already exists and the libraries' part is planned.
   if (card != nullptr && ops != nullptr)
     room.beside_bytes = group_bytes(*card, spec, options, run.topology, cluster);
+  room.copies = card != nullptr && copies_data(*card, options, run.topology, cluster);
   cli::print_format("device      %s\n", describe(ops, card).c_str());
   const ops::Gpu* gpu = card == nullptr ? nullptr : ops::find_gpu(card->name);
   if (ops == nullptr && gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)

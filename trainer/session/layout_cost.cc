@@ -58,14 +58,19 @@ std::vector<std::vector<int>> stages_alike(const PlannedRun& run) {
 
 }  // namespace
 
+bool copies_data(const Card& card, const EngineOptions& options, const Topology& t,
+                 const Cluster& cluster) {
+  const GroupPlaceOnHosts data = place_on_hosts(cluster, t, ops::Queue::data);
+  return options.shares_memory() && card.peer_gib > 0 && data.ranks > 1 &&
+         data.per_host == data.ranks;
+}
+
 int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions& options,
                     const Topology& t, const Cluster& cluster) {
   const bool embedding = t.pipeline_size > 1 && spec.tied_embeddings;
   const int groups =
       (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) + (embedding ? 1 : 0);
-  const GroupPlaceOnHosts data = place_on_hosts(cluster, t, ops::Queue::data);
-  const bool copies =
-      options.shares_memory() && card.peer_gib > 0 && data.ranks > 1 && data.per_host == data.ranks;
+  const bool copies = copies_data(card, options, t, cluster);
   const double gib = groups * card.group_gib + (t.pipeline_size > 1 ? card.message_gib : 0) +
                      (t.tensor_size - 1) * card.tensor_gib +
                      (copies ? (t.data_size - 1) * card.peer_gib : 0);

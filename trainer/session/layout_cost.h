@@ -26,6 +26,10 @@ namespace trainer {
 int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
                           const Topology& topology, const Cluster& cluster);
 
+/// Whether copy engines make transfers of data-parallel ranks, as far as the card is known.
+bool copies_data(const Card& card, const EngineOptions& options, const Topology& topology,
+                 const Cluster& cluster);
+
 /// The part of it for NCCL's buffers, and for the copies between GPUs of a host.
 int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions& options,
                     const Topology& topology, const Cluster& cluster);

@@ -153,6 +153,8 @@ nlohmann::ordered_json json_of(const Choice& c, const ReportContext& context) {
       {"data_parallel_size", config.derived.data_parallel_size},
       {"zero_stage", run.options.zero_stage},
       {"overlap", run.options.overlap_grad_reduce},
+      {"copy_engines",
+       copies_data(context.task.card, run.options, run.topology, context.task.cluster)},
       {"recompute", config.derived.recompute},
       {"recompute_num_layers", config.derived.recompute_num_layers},
       {"cpu_offload", config.cpu_offload},

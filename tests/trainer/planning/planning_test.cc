@@ -385,6 +385,12 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
       << "it is a product";
   EXPECT_EQ(error("\"gristmill_card\": 4", "\"gristmill_card\": 5"),
             "c.json: gristmill_card: 5: this program reads 1 to 4");
+  EXPECT_EQ(error("\"gristmill_card\": 4", "\"gristmill_card\": 0"),
+            "c.json: gristmill_card: 0: this program reads 1 to 4");
+  EXPECT_EQ(
+      error("\"copies\": [\n    {\"kind\":\"all_reduce\"", "\"copies\": [\n    {\"kind\":\"send\""),
+      "c.json: copies[0]: kind: \"send\": expected one of all_reduce, reduce_scatter, "
+      "all_gather");
   EXPECT_EQ(error("\"copies\": [", "\"copied\": ["), "c.json: copies: is missing");
   EXPECT_THAT(error("{", "["), HasSubstr("c.json: byte "));
 }

@@ -230,6 +230,21 @@ TEST(TransferSecondsTest, WithinAHost) {
   expect_seconds(seconds(Transfer::all_reduce, bytes, 3), 3e-6 + 2 * bytes * 2 / 3 / 10e9);
   expect_seconds(seconds(Transfer::all_gather, bytes, 4), 3e-6 + 0.75 * bytes / 5e9);
   expect_seconds(seconds(Transfer::send, bytes, 2), 3e-6 + bytes / 100e9);
+  // Smaller than any that was measured of the nearest group: another one's rate, or the smallest's.
+  expect_seconds(seconds(Transfer::all_reduce, 1 << 20, 2), 3e-6 + (1 << 20) / 20e9);
+  expect_seconds(seconds(Transfer::all_gather, 1 << 20, 4), 3e-6 + 0.75 * (1 << 20) / 5e9);
+}
+
+TEST(TransferSecondsTest, CopiesHaveRatesOfTheirOwn) {
+  Card card = plain_card();
+  card.transfers = {{Transfer::all_reduce, 2, 1, 10}, {Transfer::all_gather, 2, 1, 20}};
+  card.copies = {{Transfer::all_reduce, 2, 1, 40}};
+  const auto seconds = [&](Transfer kind, bool copied) {
+    return transfer_seconds(card, kind, 1e9, {.ranks = 2, .per_host = 2, .copied = copied});
+  };
+  expect_seconds(seconds(Transfer::all_reduce, false), 3e-6 + 1e9 / 10e9);
+  expect_seconds(seconds(Transfer::all_reduce, true), 3e-6 + 1e9 / 40e9);
+  expect_seconds(seconds(Transfer::all_gather, true), 3e-6 + 0.5e9 / 20e9);
 }
 
 TEST(TransferSecondsTest, AcrossHosts) {

@@ -42,6 +42,18 @@ double step_seconds(const Card& card, bool direct, int64_t local_size = 2) {
       .seconds;
 }
 
+// 1 s of copies, half of it beside computing.
+TEST(Copies, TakeNothingFromComputingThatWaitsForThem) {
+  ops::Timeline timeline;
+  timeline.transfer(ops::Queue::data, Transfer::all_reduce, 2'000'000'000, -1, true);
+  timeline.compute({.seconds = 0.5}, 0);
+  timeline.follow(ops::Queue::compute, timeline.mark(ops::Queue::data));
+  timeline.compute({.seconds = 9.5}, 0);
+  const StepEstimate step =
+      simulate({timeline}, make_topology(0, 2, 1, 1), {.world_size = 2, .local_size = 2}, card());
+  EXPECT_DOUBLE_EQ(step.seconds, 10 + 0.5 + 0.125 * 0.5);
+}
+
 TEST(Copies, TakeLessFromComputing) {
   EXPECT_DOUBLE_EQ(step_seconds(card(), false), 10 + 0.5 * 2);
   EXPECT_DOUBLE_EQ(step_seconds(card(), true), 10 + 0.125 * 1);
@@ -61,7 +73,7 @@ struct Counted {
 Counted counted(const EngineOptions& options) {
   ModelSpec spec = family_defaults("gpt2");
   spec.num_layers = 2;
-  spec.hidden_size = 256;
+  spec.hidden_size = 512;
   spec.num_attention_heads = 4;
   spec.max_position_embeddings = 64;
   spec.vocab_size = spec.padded_vocab_size = 1024;
