@@ -364,15 +364,15 @@ int dry_run_here(const TrainConfig& config, const Prepared& prepared, Job& job) 
       .options = prepared.options,
       .topology = make_topology(0, static_cast<int>(config.derived.world_size),
                                 static_cast<int>(config.tensor_model_parallel_size),
-                                static_cast<int>(config.pipeline_model_parallel_size))};
-  const Cluster cluster = cluster_of(job, config.derived.world_size);
+                                static_cast<int>(config.pipeline_model_parallel_size)),
+      .cluster = cluster_of(job, config.derived.world_size)};
   const bool for_gpu =
       config.device != "cpu" && (config.device == "cuda" || config.fp16 || config.bf16 ||
                                  !config.gpu.empty() || visible_gpus(config) > 0);
   const std::optional<CardChoice> found = for_gpu ? find_card(config) : std::nullopt;
   const bool absent = for_gpu && (visible_gpus(config) == 0 || !config.gpu.empty());
   const std::unique_ptr<ops::Ops> ops = absent ? nullptr : job.open_device();
-  return dry_run(run, cluster, ops.get(), found ? &found->card : nullptr);
+  return dry_run(run, ops.get(), found ? &found->card : nullptr);
 }
 
 // What a restart with fewer ranks needs: the command line as it was given, before anything followed

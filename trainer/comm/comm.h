@@ -27,10 +27,9 @@ class PeerError : public ops::DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// The smallest share of a transfer that is made between shared memory: NCCL starts small ones
-/// sooner (bench/planning.md).
+/// The smallest share, in bytes, that copy engines transfer; NCCL is faster below it.
 inline constexpr int64_t kLeastSharedBytes = int64_t{1} << 20;
-/// Memory that a rank needs for the sums of such transfers.
+/// Memory that a rank needs for sums of such shares.
 inline constexpr int64_t kSumBytes = int64_t{128} << 20;
 
 /// How the ranks' elements are combined.
@@ -52,8 +51,8 @@ class Comm {
   /// Says where this rank's tensors are, so that ranks may access each other's memory directly:
   /// `memory` begins a block of the device that stays allocated as long as this Comm. All ranks
   /// call it once, or none does; each tensor lies at the same place of every rank's block. Returns,
-  /// the same on all ranks, whether large sums and gathers of what is in it will be made so,
-  /// outside of groups of calls.
+  /// the same on all ranks, whether large sums and gathers of what is in it will go that way,
+  /// except between group_begin() and group_end().
   virtual bool share_memory(const Tensor& memory) {
     static_cast<void>(memory);
     return false;

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/sum_shares.h"
@@ -127,8 +128,18 @@ std::unique_ptr<PeerCopies> PeerCopies::open(const Group& group, rendezvous::Sto
   std::unique_ptr<PeerCopies> out(new PeerCopies(group, store, memory, stream));
   // Every rank asks every question, so that none waits for an answer that is never given.
   const bool opened = out->open_peers();
-  if (!out->agree("opened", opened)) return nullptr;
-  return out->agree("written", out->peers_write()) ? std::move(out) : nullptr;
+  if (out->agree("opened", opened)) {
+    bool written = false;
+    try {
+      written = out->peers_write();
+    } catch (...) {
+      static_cast<void>(out.release());  // to free its memory would wait for the stream.
+      throw;
+    }
+    if (out->agree("written", written)) return out;
+  }
+  out->close();
+  return nullptr;
 }
 
 void PeerCopies::close() {
@@ -229,8 +240,15 @@ bool PeerCopies::peers_write() {
   for_each_peer(
       [&](int rank) { good = good && got[static_cast<size_t>(rank)] == word(rank, group_.rank); });
   good = agree("cleared again", good && cleared());
-  // All ranks come to the meeting, or none does.
-  return good && succeeds(queue_meeting(0, 1)) && succeeds(cudaStreamSynchronize(stream_));
+  if (!good || !succeeds(queue_meeting(0, 1))) return false;
+  const auto end = std::chrono::steady_clock::now() + group_.timeout;
+  cudaError_t met = cudaStreamQuery(stream_);
+  for (; met == cudaErrorNotReady && std::chrono::steady_clock::now() < end;
+       met = cudaStreamQuery(stream_))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (met == cudaErrorNotReady)
+    throw DeviceError("comm: " + group_.id + ": the GPUs' streams do not meet");
+  return succeeds(met);
 }
 
 /// From the block's start, in bytes; beyond its end if the tensor is not in it.

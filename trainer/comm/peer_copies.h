@@ -26,6 +26,7 @@ namespace comm {
 /// `stream`, captured or not.
 class PeerCopies {
  public:
+  /// Who shares the memory, and from which size on.
   struct Group {
     std::string id;  ///< Unique in the job.
     int rank = 0, size = 1;

@@ -53,12 +53,12 @@ struct EngineOptions {
   bool overlap_grad_reduce = false;   ///< Gradients are reduced during backward.
   bool overlap_param_gather = false;  ///< Updated parameters are gathered during the next forward.
   bool grad_reduce_in_bf16 = false;   ///< Gradients are summed over ranks in bf16, not grad_dtype.
-  bool copy_engines = true;  ///< Those of a host's GPUs make transfers that are overlapped.
+  bool copy_engines = true;           ///< They carry out overlapped transfers within a host.
   bool cpu_offload = false;  ///< Main parameters and moments are in page-locked host memory.
   Fp8Options fp8;
 
-  /// Whether data-parallel ranks share their memory, for copy engines. What nothing is overlapped
-  /// with is no faster by them.
+  /// Whether data-parallel ranks share their memory, for copy engines, which do not speed up a
+  /// transfer that nothing overlaps.
   bool shares_memory() const noexcept {
     return copy_engines && (overlap_grad_reduce || overlap_param_gather || zero_stage >= 2);
   }

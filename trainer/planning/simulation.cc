@@ -263,9 +263,15 @@ GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queu
       return {.ranks = 2, .per_host = together ? 2 : 1, .sharing = local};
     }
   }
-  // Where what a group spans neither divides a host nor is divided by it, one of them crosses.
-  const int64_t per_host = std::clamp<int64_t>(std::gcd(local, ranks * stride) / stride, 1, ranks);
-  return {.ranks = ranks, .per_host = per_host, .sharing = std::max<int64_t>(local / per_host, 1)};
+  // Where what groups span neither divides a host nor is divided by it, some cross: those of one
+  // span at each end of a host.
+  const int64_t span = ranks * stride;
+  const int64_t per_host = std::clamp<int64_t>(std::gcd(local, span) / stride, 1, ranks);
+  const int64_t of_host = std::max<int64_t>(local / per_host, 1);
+  const bool even = local % span == 0 || span % local == 0;
+  return {.ranks = ranks,
+          .per_host = per_host,
+          .sharing = even ? of_host : std::min(of_host, 2 * stride)};
 }
 
 StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& topology,

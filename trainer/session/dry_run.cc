@@ -250,7 +250,8 @@ void print_time(const PlannedRun& run, const Cluster& cluster, const Card& card,
 
 }  // namespace
 
-int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const Card* card) {
+int dry_run(const PlannedRun& run, ops::Ops* ops, const Card* card) {
+  const Cluster& cluster = run.cluster;
   const TrainConfig& config = run.config;
   const ModelSpec& spec = run.spec;
   const EngineOptions& options = run.options;

@@ -15,6 +15,6 @@ namespace trainer {
 /// data cannot be opened. `ops`: the run's device, or null if it is elsewhere. `card`: the table to
 /// use; without one this machine's device is measured briefly, and for one that is elsewhere no
 /// time is estimated.
-int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const Card* card);
+int dry_run(const PlannedRun& run, ops::Ops* ops, const Card* card);
 
 }  // namespace trainer

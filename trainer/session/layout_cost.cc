@@ -70,7 +70,9 @@ int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions
   const bool embedding = t.pipeline_size > 1 && spec.tied_embeddings;
   const int groups =
       (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) + (embedding ? 1 : 0);
-  const bool copies = copies_data(card, options, t, cluster);
+  // Of groups of which some lie on two hosts, the others share their memory.
+  const bool copies = options.shares_memory() && card.peer_gib > 0 && t.data_size > 1 &&
+                      int64_t{t.data_size} * t.tensor_size <= cluster.local_size;
   const double gib = groups * card.group_gib + (t.pipeline_size > 1 ? card.message_gib : 0) +
                      (t.tensor_size - 1) * card.tensor_gib +
                      (copies ? (t.data_size - 1) * card.peer_gib : 0);

@@ -307,6 +307,7 @@ TEST(PlaceOnHostsTest, GroupsAndMessages) {
   const Cluster fours{.world_size = 12, .local_size = 4};
   const Topology threes = make_topology(0, 12, 1, 4);  // the second is on two hosts.
   EXPECT_EQ(place_on_hosts(fours, threes, ops::Queue::data, -1).per_host, 1);
+  EXPECT_EQ(place_on_hosts(fours, threes, ops::Queue::data, -1).sharing, 2);
   const Topology twos = make_topology(0, 12, 2, 6);
   EXPECT_EQ(place_on_hosts(fours, twos, ops::Queue::data, -1).ranks, 1);
   const Topology sixes = make_topology(0, 12, 2, 1);  // two on each of three hosts.

@@ -133,6 +133,7 @@ TEST(Copies, TakeMemoryForEachOtherRankOfTheHost) {
   EXPECT_EQ(bytes(card(), true, 4, 4, false), bytes(card(), false, 4, 4));
   EXPECT_EQ(bytes(card(), true, 4, 2), bytes(card(), false, 4, 2));
   EXPECT_EQ(bytes(card(), true, 1, 4), bytes(card(), false, 1, 4));
+  EXPECT_EQ(bytes(card(), true, 3, 4) - bytes(card(), false, 3, 4), 2 * half_gib + comm::kSumBytes);
   Card none = card();
   none.peer_gib = 0;
   EXPECT_EQ(bytes(none, true, 4, 4), bytes(none, false, 4, 4));

@@ -15,6 +15,8 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kMostBlocks = 128;
 
+// A thread adds the ranks' values of 16 bytes, a block those of 8 KiB, and so on by strides of the
+// grid. No shared memory. Bound by memory: (ranks + 1) times the bytes of out.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     sum_packs(T* out, SharesOfRanks shares, float scale, int64_t packs) {
@@ -39,6 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A thread adds the ranks' values of one element: what is left of packs, or is not aligned.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     sum_values(T* out, SharesOfRanks shares, float scale, int64_t begin, int64_t end) {
