@@ -128,6 +128,17 @@ TEST_F(PlanProgramTest, JsonSaysTheSame) {
   EXPECT_EQ(costed["best"][0]["step_seconds"], json["best"][0]["step_seconds"]);
   EXPECT_EQ(costed["best"][0]["memory_bytes"], json["best"][0]["memory_bytes"]);
 
+  // Copy engines take memory and save time, and the report says whether they are planned.
+  ASSERT_EQ(costed["best"][0]["overlap"], true);
+  EXPECT_EQ(costed["best"][0]["copy_engines"], true);
+  const Ended by_nccl = plan(given + Words{"--as-given", "--json", "--no-copy-engines"});
+  ASSERT_EQ(by_nccl.status, 0) << by_nccl.err;
+  const nlohmann::json without = nlohmann::json::parse(by_nccl.out)["best"][0];
+  EXPECT_EQ(without["copy_engines"], false);
+  EXPECT_GT(without["step_seconds"], costed["best"][0]["step_seconds"]);
+  EXPECT_LT(without["memory_bytes"], costed["best"][0]["memory_bytes"]);
+  EXPECT_THAT(without["command"].get<std::string>(), HasSubstr(" --no-copy-engines "));
+
   const Ended sizeless = plan({"--num-layers", "2", "--hidden-size", "64", "--num-attention-heads",
                                "2", "--seq-length", "64", "--vocab-size", "500",
                                "--global-batch-size", "8", "--gpu", "h200", "--as-given"});
