@@ -103,9 +103,12 @@ class Measurement {
                   std::chrono::duration<double>(warm - start).count(), static_cast<double>(first));
     for (int64_t i = 0; i < steps; ++i) queue();
     if (run_.shares) return print_shares();
+    ops_.synchronize();
+    const double before = ops_.seconds_waited().value_or(0);
     DeviceMeter meter;
     const std::vector<float> ms = timed(steps);
-    if (topology_.rank() == 0) print(ms, meter.stop());
+    const double waited = ops_.seconds_waited().value_or(0) - before;
+    if (topology_.rank() == 0) print(ms, 1e3 * waited / static_cast<double>(steps), meter.stop());
   }
 
  private:
@@ -162,7 +165,9 @@ class Measurement {
     return ms;
   }
 
-  void print(const std::vector<float>& ms, const DeviceMeter::Reading& reading) {
+  /// Of rank 0: milliseconds of each step, sorted, and how many of one were spent waiting for
+  /// transfers, on average.
+  void print(const std::vector<float>& ms, double waited, const DeviceMeter::Reading& reading) {
     const double seconds = static_cast<double>(ms[ms.size() / 2]) / 1e3;
     const double samples =
         static_cast<double>(shape_.micro_batch_size * run_.microbatches * topology_.data_size);
@@ -171,14 +176,14 @@ class Measurement {
     const double peak = seconds * gpus * kPeakFlops;
     std::printf(
         "%s engine, tensor %d%s x pipeline %d x data %d, %lld x %lld x %lld tokens: %.0f tokens/s, "
-        "%.0f a GPU (median of %zu steps, %.2f ms; 10%% %.2f, 90%% %.2f), MFU %.1f%% (attention "
-        "whole: %.1f%%), planned %.2f GB, taken %.2f GB, SM %.0f MHz, %.0f W, %.2f mJ/token, loss "
-        "%.3f\n",
+        "%.0f a GPU (median of %zu steps, %.2f ms; 10%% %.2f, 90%% %.2f; waits %.2f), MFU %.1f%% "
+        "(attention whole: %.1f%%), planned %.2f GB, taken %.2f GB, SM %.0f MHz, %.0f W, "
+        "%.2f mJ/token, loss %.3f\n",
         shape_.name, topology_.tensor_size, run_.options.sequence_parallel ? " + sequence" : "",
         topology_.pipeline_size, topology_.data_size, static_cast<long long>(run_.microbatches),
         static_cast<long long>(shape_.micro_batch_size), static_cast<long long>(shape_.seq_length),
         tokens / seconds, tokens / seconds / gpus, ms.size(), seconds * 1e3,
-        static_cast<double>(ms[ms.size() / 10]), static_cast<double>(ms[ms.size() * 9 / 10]),
+        static_cast<double>(ms[ms.size() / 10]), static_cast<double>(ms[ms.size() * 9 / 10]), waited,
         100 * tokens * flops_per_token() / peak,
         100 * samples * trainer::flops_per_sample(spec_, shape_.seq_length) / peak,
         static_cast<double>(engine_.memory_plan().total_bytes) / 1e9,

@@ -29,8 +29,10 @@ class PeerError : public ops::DeviceError {
 
 /// The smallest share, in bytes, that copy engines transfer; NCCL is faster below it.
 inline constexpr int64_t kLeastSharedBytes = int64_t{1} << 20;
-/// Memory that a rank needs for sums of such shares.
-inline constexpr int64_t kSumBytes = int64_t{128} << 20;
+/// Memory that a rank needs for sums of such shares. A layer's gradients are summed in parts of a
+/// half of it, and each sum waits for a product beside it to end: many small parts would hold up
+/// the gathering of weights, which comes after them (ZeRO 3).
+inline constexpr int64_t kSumBytes = int64_t{256} << 20;
 
 /// How the ranks' elements are combined.
 enum class Reduce : uint8_t { sum, mean, max };

@@ -45,6 +45,9 @@ struct Layout {
   Fp8Options fp8 = {};
   std::optional<MuonTensorMode> muon = {};
   int gpus() const { return tensor * pipeline * data; }
+  /// At 1e-3, without a warm-up, the loss of a gpt2 jumps once before step kClose. In which step,
+  /// and by how much, a sum in another order decides, by up to 0.3 where it is rounded to FP8.
+  float learning_rate() const { return fp8.on() ? 2e-4f : 1e-3f; }
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
@@ -150,7 +153,7 @@ void run_rank(const Case& c, size_t number, int rank, ops::Ops& ops, rendezvous:
   engine.initialise();
   for (int step = 0; step < kSteps; ++step) {
     fill_batch(engine, l, topology.data_rank, static_cast<uint32_t>(step));
-    engine.step(step + 1, kM / l.data, 1e-3f, 0.1f);
+    engine.step(step + 1, kM / l.data, l.learning_rate(), 0.1f);
     const ops::StepState state = engine.result();
     if (rank == 0) losses.of[step] = state.loss, losses.norm[step] = state.grad_norm;
   }
@@ -331,17 +334,18 @@ TEST_P(Fp8Layouts, AreNearOneGpu) {
   const std::vector<Losses> one = run_all(alone), many = run_all(together);
   for (size_t i = 0; i < alone.size(); ++i) {
     const Losses &wanted = one[i], &got = many[2 * i], &again = many[2 * i + 1];
+    double furthest = 0;
     for (int step = 0; step < kSteps; ++step) {
       EXPECT_EQ(got.of[step], again.of[step]) << l << ", step " << step;
-      if (step < kClose) {  // 0.092 is the most seen
-        EXPECT_NEAR(got.of[step], wanted.of[step], 0.15) << l << ", step " << step;
-      }
+      const double apart = std::abs(double(got.of[step]) - double(wanted.of[step]));
+      if (step < kClose) furthest = std::max(furthest, apart);
     }
     const double difference = mean_difference(got, wanted);
-    std::printf("fp8: loss %.3f to %.3f, mean |difference| %.2g\n", double(got.of[kClose]),
-                double(got.of[kSteps - 1]), difference);
-    // Seen: 0.099; 0.27 for llama, whose loss falls to 1, and whose bf16 is 0.11 from its fp32.
-    EXPECT_LT(difference, l.family == "llama" ? 0.4 : 0.15) << l;
+    std::printf("fp8: loss %.3f to %.3f, |difference| before %.2g at most, then %.2g on average\n",
+                double(got.of[kClose]), double(got.of[kSteps - 1]), furthest, difference);
+    // Seen: 0.013 and 0.011. One GPU's micro-batches in another order: 0.02 (on the CPU).
+    EXPECT_LE(furthest, 0.03) << l;
+    EXPECT_LT(difference, 0.03) << l;
     EXPECT_LT(got.of[kSteps - 1], got.of[kClose]);
   }
 }

@@ -66,6 +66,7 @@ void lean(EngineOptions& o) {
 }
 void copies(EngineOptions& o) { o.overlap_grad_reduce = o.overlap_param_gather = true; }
 void copies1(EngineOptions& o) { copies(o), o.zero_stage = 1; }
+void copies2(EngineOptions& o) { copies(o), o.zero_stage = 2; }
 void overlap(EngineOptions& o) { copies(o), o.copy_engines = false; }
 void zero1(EngineOptions& o) { overlap(o), o.zero_stage = 1; }
 void zero2(EngineOptions& o) { overlap(o), o.zero_stage = 2; }
@@ -96,10 +97,12 @@ const Measured kMeasured[] = {
     {"13B x4 zero3", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 24619, zero3},
     {"13B x4 zero1", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 25095, zero1},
     {"13B x4 zero2", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 24439, zero2},
-    {"6.7B tp4 sp", 32, 4096, 32, 2048, 4, 50304, 4, 1, 4, 1, 39992, sequence},
-    {"22B/8 tp4 sp", 8, 6144, 64, 2048, 4, 51200, 4, 1, 4, 1, 74683, sequence},
-    {"6.7B pp4", 32, 4096, 32, 2048, 4, 50304, 1, 4, 4, 16, 46431},
-    {"6.7B pp4 zb", 32, 4096, 32, 2048, 4, 50304, 1, 4, 4, 16, 50074, zero_bubble},
+    {"13B x4 zero1 copies", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 26562, copies1},
+    {"13B x4 zero2 copies", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 26184, copies2},
+    {"6.7B tp4 sp", 32, 4096, 32, 2048, 4, 50304, 4, 1, 4, 1, 39987, sequence},
+    {"22B/8 tp4 sp", 8, 6144, 64, 2048, 4, 51200, 4, 1, 4, 1, 75368, sequence},
+    {"6.7B pp4", 32, 4096, 32, 2048, 4, 50304, 1, 4, 4, 16, 47243},
+    {"6.7B pp4 zb", 32, 4096, 32, 2048, 4, 50304, 1, 4, 4, 16, 50948, zero_bubble},
     {"6.7B/16 pp2", 16, 4096, 32, 2048, 4, 50304, 1, 2, 2, 8, 48037},
     {"6.7B/16 pp2 i2", 16, 4096, 32, 2048, 4, 50304, 1, 2, 2, 8, 49684, two_chunks},
     {"6.7B/16 pp2 zb", 16, 4096, 32, 2048, 4, 50304, 1, 2, 2, 8, 50741, zero_bubble},
