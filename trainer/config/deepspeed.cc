@@ -16,6 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/json_once.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
@@ -323,25 +324,15 @@ class DeepspeedReader {
   std::vector<cli::Row> rows_;
 };
 
-// The file's tree. DeepSpeed refuses a key that stands twice in one object; the last would count.
-json parse_once(std::string_view text, const std::string& path) {
-  std::vector<std::set<std::string>> open;  // the keys so far of the objects around this place
-  return json::parse(text, [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
-      throw UsageError(concat(path, ": ", parsed.get<std::string>(), " stands there twice"));
-    return true;
-  });
-}
-
 }  // namespace
 
 std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
                                          std::string_view json_text, const std::string& path) {
   DeepspeedReader reader(config, given, path);
   try {
-    reader.read(parse_once(json_text, path));
+    reader.read(cli::parse_once<json>(json_text));  // DeepSpeed refuses a key that stands twice.
+  } catch (const cli::TwiceError& error) {
+    throw UsageError(concat(path, ": ", error.what(), " stands there twice"));
   } catch (const json::exception& error) {
     throw UsageError(concat(path, ": ", reason(error)));
   }

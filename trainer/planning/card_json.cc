@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tools/cli/json_once.h"
 #include "tools/cli/text.h"
 #include "trainer/planning/card.h"
 #include "trainer/planning/times.h"
@@ -248,7 +249,9 @@ const char* name_of(Transfer kind) noexcept {
 Card parse_card(std::string_view text, const std::string& path) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = cli::parse_once<Json>(text);
+  } catch (const cli::TwiceError& error) {
+    throw std::runtime_error(concat(path, ": ", error.what(), " stands there twice"));
   } catch (const Json::parse_error& error) {
     throw std::runtime_error(concat(path, ": byte ", error.byte, ": no JSON"));
   } catch (const Json::out_of_range&) {

@@ -359,6 +359,9 @@ TEST(CardTest, DamagedTablesAreRefusedByPlace) {
             "c.json: watts: -1.0: expected 1e-06 to 100000");
   EXPECT_EQ(error("\"watts\": 692", "\"wats\": 692"), "c.json: watts: is missing");
   EXPECT_EQ(error("\"watts\": 692", "\"wat\": 1, \"watts\": 692"), "c.json: wat: is not known");
+  EXPECT_EQ(error("\"watts\": 692", "\"watts\": 1, \"watts\": 692"),
+            "c.json: watts stands there twice");
+  EXPECT_EQ(error("\"rows\":1024", "\"rows\":1024,\"rows\":1"), "c.json: rows stands there twice");
   EXPECT_EQ(error("\"kind\":\"forward\"", "\"kind\":\"backward\""),
             "c.json: products[0]: kind: \"backward\": expected one of forward, forward_activation, "
             "input, input_slope, weight, fp8, fp8_weight, fp8_rows, fp8_rows_weight, fp8_blocks, "
