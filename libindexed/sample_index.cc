@@ -226,6 +226,39 @@ SampleIndex SampleIndex::adopt(IndexArray document_index, IndexArray sample_inde
   return index;
 }
 
+namespace {
+
+/// Steele, Lea and Flood 2014, splitmix64's last steps.
+uint64_t hash_of(int64_t number) noexcept {
+  auto x = static_cast<uint64_t>(number) + 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+bool SampleIndex::fits(const IndexedDataset& dataset, SequenceRange range, const EpochPlan& plan,
+                       const SampleIndexOptions& options) const {
+  const int64_t documents = document_index_.rows(), samples = num_samples();
+  if (samples != plan.num_samples) return false;
+  uint64_t sequences = 0, order = 0;  // sums of hashes, which another number would change
+  for (int64_t i = range.begin; i < range.end; ++i)
+    sequences += static_cast<uint64_t>(plan.num_epochs) * hash_of(i);
+  for (int64_t k = 0; k < documents; ++k) sequences -= hash_of(document_index_[k]);
+  for (int64_t i = 0; i < samples; ++i) order += hash_of(i) - hash_of(shuffle_index_[i]);
+  if (sequences != 0 || order != 0) return false;
+  const int64_t end = plan.num_epochs * plan.tokens_per_epoch - extra_token_;  // of the last sample
+  int64_t begin = 0, document = 0;  // tokens before `document`
+  for (int64_t j = 0; j <= samples; ++j) {
+    for (; document < sample_index_[2 * j]; ++document)
+      begin += dataset.sequence_lengths()[static_cast<size_t>(document_index_[document])];
+    const int64_t wanted = j == 0 ? 0 : std::min(j * options.seq_length, end);
+    if (begin + sample_index_[2 * j + 1] != wanted) return false;
+  }
+  return true;
+}
+
 template <class Visit>
 void SampleIndex::visit(int64_t i, const IndexedDataset& dataset, Visit visit) const {
   const int64_t j = shuffle_index_[i];

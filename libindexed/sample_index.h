@@ -79,6 +79,12 @@ class SampleIndex {
                            IndexArray shuffle_index, const IndexedDataset& dataset,
                            const SampleIndexOptions& options, const std::string& place);
 
+  /// Whether these are the arrays of that plan but for their order: each sequence of the range once
+  /// an epoch, each sample once, each beginning seq_length tokens behind the one before. Adopted
+  /// ones may be of other data. Time as for build() without its shuffling.
+  bool fits(const IndexedDataset& dataset, SequenceRange range, const EpochPlan& plan,
+            const SampleIndexOptions& options) const;
+
   int64_t num_samples() const noexcept { return shuffle_index_.rows(); }
 
   /// The pieces of sample `i`, in order, together S+x tokens (fewer only for a last partial

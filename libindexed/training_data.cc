@@ -54,10 +54,15 @@ FormatError no_whole_sample(const std::string& prefix, size_t split,
                              " tokens to the ", kSplitNames[split], " split"));
 }
 
-SampleIndex load_index(const CacheFiles& files, const IndexedDataset& dataset,
-                       const SampleIndexOptions& options) {
-  return SampleIndex::adopt(IndexArray::open(files.arrays[0]), IndexArray::open(files.arrays[1]),
-                            IndexArray::open(files.arrays[2]), dataset, options, files.description);
+// Errors: an exception where a file is incomplete, or not of this data.
+SampleIndex load_index(const CacheFiles& files, const IndexedDataset& dataset, SequenceRange range,
+                       const EpochPlan& plan, const SampleIndexOptions& options) {
+  SampleIndex index =
+      SampleIndex::adopt(IndexArray::open(files.arrays[0]), IndexArray::open(files.arrays[1]),
+                         IndexArray::open(files.arrays[2]), dataset, options, files.description);
+  if (!index.fits(dataset, range, plan, options))
+    throw FormatError(message(files.description, ": of other data"));
+  return index;
 }
 
 }  // namespace
@@ -112,7 +117,7 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
   const bool reads = options.cache == CacheUse::read || options.cache == CacheUse::keep;
   if (reads && usable(files, member.description, prefix)) {
     try {
-      member.index = load_index(files, dataset, index_options);
+      member.index = load_index(files, dataset, *range, plan, index_options);
       return member;
     } catch (const std::exception&) {  // incomplete or stale: ours are built instead
     }

@@ -299,6 +299,9 @@ TEST(SampleIndex, RowsEqualThePlainLoop) {
     save(index.sample_index(), "s.npy");
     save(index.shuffle_index(), "h.npy");
     const SampleIndex mapped = again();
+    const SequenceRange all{0, dataset.num_sequences()};
+    const EpochPlan plan = plan_epochs(dataset, all, options);
+    EXPECT_TRUE(mapped.fits(dataset, all, plan, options)) << round;
     std::vector<int32_t> want(static_cast<size_t>(options.seq_length + 1), -1), have = want;
     for (int64_t i = 0; i < index.num_samples(); ++i) {
       EXPECT_EQ(index.read(i, dataset, want), mapped.read(i, dataset, have));
