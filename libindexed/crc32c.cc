@@ -105,6 +105,12 @@ uint32_t crc32c_joined(uint32_t crc, uint32_t next, int64_t bytes) noexcept {
   return crc ^ next;  // the initial and final ones of both cancel each other
 }
 
+std::string hex8(uint32_t checksum) {
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", checksum);
+  return digits;
+}
+
 uint32_t crc32c_by_table(uint32_t crc, std::span<const std::byte> bytes) noexcept {
   uint32_t state = ~crc;
   for (const std::byte byte : bytes)

@@ -7,11 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace indexed {
 
 /// Extends the checksum `crc` by `bytes`. Start with 0.
 uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes) noexcept;
+
+/// A checksum's eight hexadecimal digits.
+std::string hex8(uint32_t checksum);
 
 /// Extends the checksum `crc` by `bytes` bytes whose own checksum is `next`.
 uint32_t crc32c_joined(uint32_t crc, uint32_t next, int64_t bytes) noexcept;

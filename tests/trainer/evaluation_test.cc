@@ -114,5 +114,30 @@ TEST_F(EvaluationTest, IsDoneOnceWhereTheRunIsStoppedAtItsStep) {
   EXPECT_EQ(losses("stopped").evaluations.size(), 4u);
 }
 
+// A run that has evaluated more often than its flags say now has used up the validation samples.
+TEST_F(EvaluationTest, StartsOverWhereTheSamplesAreUsedUp) {
+  ASSERT_EQ(
+      still("run", {"--eval-interval", "1", "--eval-iters", "40", "--exit-interval", "6"}).status,
+      75);
+  const Ended rest = still("run", {"--eval-iters", "1"});
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(losses("run").evaluations.size(), 6u + 2u);  // the last two at the end
+}
+
+// As in Megatron, whatever has been evaluated before.
+TEST_F(EvaluationTest, SkipTrainBeginsWithTheFirstSamples) {
+  ASSERT_EQ(still("run", {}).status, 0);
+  for (int round = 0; round < 3; ++round) {
+    const Ended again = still("run", {"--skip-train", "--metrics-file", "again.jsonl"});
+    EXPECT_EQ(again.status, 0) << again.err;
+  }
+  std::istringstream lines(read("again.jsonl"));
+  std::vector<double> seen;
+  for (std::string line; std::getline(lines, line);)
+    seen.push_back(nlohmann::json::parse(line).at("lm_loss"));
+  ASSERT_EQ(seen.size(), 6u);
+  for (const double loss : seen) EXPECT_NEAR(loss, losses("run").evaluations[0], 1e-12);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -445,30 +445,6 @@ TEST_F(ResumeTest, ALinkToWhereItWillSaveIsTheSameFolder) {
   EXPECT_THAT(read("out"), HasSubstr("loaded checkpoint from early/iter_0000004 "));
 }
 
-// More epochs, another seed, another dataset under the same name: each is another order, and is
-// said. More steps within an epoch, or the same data elsewhere, are not.
-TEST_F(ResumeTest, AnotherOrderOfSamplesIsSaid) {
-  ASSERT_EQ(run(saving("first", {"--exit-interval", "4"})).status, 75) << read("err");
-  const auto note_of = [&](const Words& more) {
-    std::filesystem::remove_all(folder_ + "/again");
-    std::filesystem::copy(folder_ + "/first", folder_ + "/again",
-                          std::filesystem::copy_options::recursive);
-    Words words = {"--exit-interval", "5", "--override-opt_param-scheduler"};
-    words.insert(words.end(), more.begin(), more.end());
-    EXPECT_EQ(run(saving("again", words)).status, 75) << read("err");
-    const std::string err = read("err");
-    return err.find("samples will come in another order") == std::string::npos ? "" : err;
-  };
-  EXPECT_EQ(note_of({}), "");
-  EXPECT_EQ(note_of({"--train-iters", "13"}), "");
-  EXPECT_THAT(note_of({"--train-iters", "1000000"}),
-              HasSubstr("--train-iters was 12, is 1000000: "));
-  EXPECT_THAT(note_of({"--seed", "7"}), HasSubstr("--seed was "));
-  for (const char* end : {".bin", ".idx"})
-    std::filesystem::copy(folder_ + "/d" + end, folder_ + "/moved" + end);
-  EXPECT_EQ(note_of({"--data-path", "moved"}), "");
-}
-
 // A disk that is full for one save: the run continues, says so, and ends as if nothing had
 // happened.
 TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {

@@ -64,12 +64,6 @@ uint32_t meta_checksum(std::string text) {
   return indexed::crc32c(0, std::as_bytes(std::span(text.data(), text.size())));
 }
 
-std::string hex8(uint32_t value) {
-  char digits[9];
-  std::snprintf(digits, sizeof digits, "%08x", value);
-  return digits;
-}
-
 bool is_number(const std::string& text) {
   double value = 0;
   const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -191,6 +185,7 @@ CheckpointMeta meta_from_json(const json& root) {
   root.at("writer").get_to(meta.writer);
   meta.run = root.value("run", "");
   meta.last_samples = root.value("last_samples", "");
+  meta.next_samples = root.value("next_samples", "");
   visit_state(meta.state,
               [&](const char* key, auto& field) { root.at("state").at(key).get_to(field); });
   root.at("has_optimizer").get_to(meta.has_optimizer);
@@ -263,11 +258,12 @@ std::string format_meta(const CheckpointMeta& meta) {
                        {"tensors", ordered_json::array()}};
   if (!meta.run.empty()) root["run"] = meta.run;
   if (!meta.last_samples.empty()) root["last_samples"] = meta.last_samples;
+  if (!meta.next_samples.empty()) root["next_samples"] = meta.next_samples;
   visit_state(meta.state, [&](const char* key, const auto& field) { root["state"][key] = field; });
   for (const TensorRecord& tensor : meta.tensors) root["tensors"].push_back(tensor_to_json(tensor));
   // A path need not be UTF-8; what is not becomes U+FFFD.
   std::string text = root.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  const std::string digits = hex8(meta_checksum(text));
+  const std::string digits = indexed::hex8(meta_checksum(text));
   text.replace(kChecksumHead.size(), kChecksumDigits, digits);
   return text;
 }
@@ -289,7 +285,7 @@ CheckpointMeta parse_meta(std::string_view text, const std::string& path) {
     check(text.size() > kChecksumHead.size() + kChecksumDigits && begins_as_meta(text),
           "not a checkpoint's record");
     check(text.substr(kChecksumHead.size(), kChecksumDigits) ==
-              hex8(meta_checksum(std::string(text))),
+              indexed::hex8(meta_checksum(std::string(text))),
           "checksum differs: damaged");
     return meta_from_json(json::parse(text));
   } catch (const indexed::FormatError& error) {

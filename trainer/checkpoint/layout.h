@@ -87,6 +87,7 @@ struct CheckpointMeta {
   std::string writer;        ///< "gristmill 0.1.0".
   std::string run;           ///< rendezvous::Launch::run of the run that wrote it; may be empty.
   std::string last_samples;  ///< BatchLoader::digest() at its step; empty: not recorded.
+  std::string next_samples;  ///< BatchLoader::places() at its step; empty: not recorded.
   RunState state;
   bool has_optimizer = true;
   bool has_generator = true;

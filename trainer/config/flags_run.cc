@@ -115,10 +115,12 @@ cli::Group<C> report_group() {
            .field = integer(&C::eval_interval, 1)},
           {.name = "eval-iters",
            .value = "BATCHES",
-           .help = "Global batches in an evaluation.",
+           .help = "Global batches in an evaluation. A resumed run that has used up the validation "
+                   "samples begins with the first ones again.",
            .field = integer(&C::eval_iters, 0)},
           {.name = "skip-train",
-           .help = "Only evaluate. A --metrics-file gets the evaluations' lines.",
+           .help = "Only evaluate, from the first validation samples on. A --metrics-file gets the "
+                   "evaluations' lines.",
            .field = on(&C::skip_train)},
           {.name = "log-interval",
            .value = "STEPS",

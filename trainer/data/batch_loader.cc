@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -91,6 +92,7 @@ void weigh_tokens(std::span<float> loss_mask, int64_t num_microbatches, int64_t 
 int64_t BatchLoader::sample(int64_t consumed_samples, int64_t microbatch, int64_t b) const {
   const int64_t chunk = microbatch * options_.data_parallel_size + options_.data_parallel_rank;
   const int64_t number = consumed_samples + chunk * options_.micro_batch_size + b;
+  if (options_.starts_over && num_samples() > 0) return number % num_samples();
   if (number >= num_samples()) {
     throw indexed::FormatError(
         message("sample ", number, " is wanted, the data has ", num_samples()));
@@ -149,9 +151,25 @@ std::string BatchLoader::digest(int64_t consumed_samples) const {
     data_->read(*split_, i, row);
     checksum = indexed::crc32c(checksum, std::as_bytes(std::span(row)));
   }
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", checksum);
-  return text.data();
+  return indexed::hex8(checksum);
+}
+
+std::string BatchLoader::places(int64_t consumed_samples) const {
+  constexpr int64_t kMost = 4096;
+  std::vector<indexed::SamplePiece> pieces;
+  std::string text;
+  uint32_t checksum = 0;
+  const int64_t count = std::min(kMost, num_samples() - consumed_samples);
+  for (int64_t i = 0; i < count; ++i) {
+    const indexed::SplitData::Place place = split_->place(consumed_samples + i);
+    place.member->index.pieces(place.sample, data_->datasets()[place.member->dataset], pieces);
+    const std::array<int64_t, 3> where = {static_cast<int64_t>(place.member->dataset),
+                                          pieces.front().sequence, pieces.front().offset};
+    checksum = indexed::crc32c(checksum, std::as_bytes(std::span(where)));
+    if (std::has_single_bit(static_cast<uint64_t>(i + 1)))
+      text += message(text.empty() ? "" : " ", indexed::hex8(checksum));
+  }
+  return text;
 }
 
 std::vector<std::string> BatchLoader::documents(int64_t consumed_samples,

@@ -44,6 +44,7 @@ struct BatchLoaderOptions {
   bool reset_attention_mask = false;
   int64_t sliding_window = 0;  ///< Keys to which a query attends, including its own; 0: all before
                                ///< it.
+  bool starts_over = false;    ///< The first sample follows the last one.
 };
 
 /// Micro-batches of one split. The data must outlive it. State: none; any number of threads.
@@ -67,6 +68,10 @@ class BatchLoader {
   /// `consumed_samples`, whichever rank reads them: it differs where the data or its order does.
   /// Empty if there are none, or the split has not so many.
   std::string digest(int64_t consumed_samples) const;
+
+  /// Checksums, in hex with spaces between, of where the next 1, 2, 4 and so on up to 4096 samples
+  /// come from: dataset, sequence and offset. As many as the split has samples for.
+  std::string places(int64_t consumed_samples) const;
 
   /// The documents in those micro-batches: "PREFIX: documents 3, 17-19", one text for
   /// each dataset.

@@ -108,8 +108,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
-  if (meta && train_)
-    note_order(config, *meta, train_->digest(state_.consumed_train_samples), parts_.console);
+  if (meta && train_) note_order(config, *meta, *train_, parts_.console);
   if (config.eval_iters > 0) {
     valid_ = loader(1);
     test_ = loader(2);
@@ -218,7 +217,8 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .reset_position_ids =
                              config.reset_position_ids && parts_.spec.position == Position::learned,
                          .reset_attention_mask = config.reset_attention_mask,
-                         .sliding_window = parts_.spec.sliding_window});
+                         .sliding_window = parts_.spec.sliding_window,
+                         .starts_over = split == 1});
 }
 
 // A blend without weights has as many samples as its datasets, whatever the run needs: this is
@@ -441,7 +441,8 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
   const int64_t batch = parts_.config.derived.global_batch_size;
   const int64_t num_microbatches =
       batch / (parts_.config.micro_batch_size * parts_.config.derived.data_parallel_size);
-  int64_t consumed = split == 1 ? state_.consumed_valid_samples : 0;
+  // As in Megatron, --skip-train begins with the first.
+  int64_t consumed = split == 1 && !parts_.config.skip_train ? state_.consumed_valid_samples : 0;
   double sum = 0, weights = 0;
   filled_for_ = -1;
   for (int64_t i = 0; i < parts_.config.eval_iters; ++i) {
@@ -468,7 +469,10 @@ CheckpointMeta TrainingLoop::checkpoint_meta() const {
   CheckpointMeta meta;
   meta.writer = concat("gristmill ", cli::version());
   meta.run = parts_.job.launch().run;
-  if (train_) meta.last_samples = train_->digest(state_.consumed_train_samples);
+  if (train_) {
+    meta.last_samples = train_->digest(state_.consumed_train_samples);
+    meta.next_samples = train_->places(state_.consumed_train_samples);
+  }
   meta.state = state_;
   meta.config = flag_values(parts_.config);
   meta.model = model_record(parts_.spec);

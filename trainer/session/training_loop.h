@@ -46,9 +46,9 @@ void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console&
 /// take another one: those of --load, or --pretrained-checkpoint where `path` comes from there.
 std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration);
 
-/// Says that samples will come in another order than when `meta` was written, if `digest`, the
-/// loader's at its step, differs from the one that it records, and which flags have changed.
-void note_order(const TrainConfig& config, const CheckpointMeta& meta, const std::string& digest,
+/// Says that samples will come in another order than when `meta` was written, if the loader's last
+/// or next ones at its step are not those that it records, and which flags have changed.
+void note_order(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
                 cli::Console& console);
 
 /// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
