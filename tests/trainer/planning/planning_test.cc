@@ -67,6 +67,7 @@ void lean(EngineOptions& o) {
 void copies(EngineOptions& o) { o.overlap_grad_reduce = o.overlap_param_gather = true; }
 void copies1(EngineOptions& o) { copies(o), o.zero_stage = 1; }
 void copies2(EngineOptions& o) { copies(o), o.zero_stage = 2; }
+void copies3(EngineOptions& o) { copies(o), o.zero_stage = 3; }
 void overlap(EngineOptions& o) { copies(o), o.copy_engines = false; }
 void zero1(EngineOptions& o) { overlap(o), o.zero_stage = 1; }
 void zero2(EngineOptions& o) { overlap(o), o.zero_stage = 2; }
@@ -88,8 +89,8 @@ const Measured kMeasured[] = {
     {"1.3B x4 zero1", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 253234, zero1},
     {"124M x4 copies", 12, 768, 12, 1024, 64, 50304, 1, 1, 4, 1, 2307818, copies},
     {"124M x4 zero1 copies", 12, 768, 12, 1024, 64, 50304, 1, 1, 4, 1, 2325583, copies1},
-    {"1.3B x4 copies", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 250376, copies},
-    {"1.3B x4 zero1 copies", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 257718, copies1},
+    {"1.3B x4 copies", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 256966, copies},
+    {"1.3B x4 zero1 copies", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 263063, copies1},
     {"1.3B x4 after", 24, 2048, 16, 2048, 8, 50304, 1, 1, 4, 1, 243607},
     {"1.3B tp4 sp", 24, 2048, 16, 2048, 8, 50304, 4, 1, 4, 1, 152374, sequence},
     {"6.7B x4 zero2", 32, 4096, 32, 2048, 4, 50304, 1, 1, 4, 1, 51683, zero2},
@@ -98,7 +99,8 @@ const Measured kMeasured[] = {
     {"13B x4 zero1", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 25095, zero1},
     {"13B x4 zero2", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 24439, zero2},
     {"13B x4 zero1 copies", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 26562, copies1},
-    {"13B x4 zero2 copies", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 26184, copies2},
+    {"13B x4 zero2 copies", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 26843, copies2},
+    {"13B x4 zero3 copies", 40, 5120, 40, 2048, 2, 50304, 1, 1, 4, 1, 25964, copies3},
     {"6.7B tp4 sp", 32, 4096, 32, 2048, 4, 50304, 4, 1, 4, 1, 39987, sequence},
     {"22B/8 tp4 sp", 8, 6144, 64, 2048, 4, 51200, 4, 1, 4, 1, 75368, sequence},
     {"6.7B pp4", 32, 4096, 32, 2048, 4, 50304, 1, 4, 4, 16, 47243},
