@@ -417,15 +417,28 @@ TEST_F(ResumeTest, ALinkedCheckpointIsOfTheFolderThatItIsIn) {
   }
 }
 
+TEST_F(ResumeTest, AVocabularyThatRanksCannotDivideIsNamed) {
+  ASSERT_EQ(
+      run({"--save", "s", "--vocab-size", "65", "--make-vocab-size-divisible-by", "1"}).status, 0);
+  const Ended two = run({"--load", "s", "--use-checkpoint-args", "--nproc-per-node", "2",
+                         "--tensor-model-parallel-size", "2"});
+  EXPECT_EQ(two.status, 2);
+  EXPECT_THAT(two.err, HasSubstr("s/iter_0000012: its vocabulary has 65 rows with padding, which 2 "
+                                 "tensor-parallel ranks cannot divide: convert it with "));
+}
+
 // However a damaged checkpoint is named, the one before it in its folder is offered.
 TEST_F(ResumeTest, BesideADamagedCheckpointThePreviousIsFound) {
   ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
   const std::string shard = folder_ + "/s/iter_0000012/rank_00000_model.safetensors";
   const auto offered = [&](const char* damage) {
     for (const char* name : {"s", "s/iter_0000012", "s/iter_0000012/", "s/./iter_0000012/."})
-      EXPECT_THAT(run({"--load", name}).err,
-                  HasSubstr("the previous whole checkpoint is of step 6: "))
-          << name << ", " << damage;
+      for (const Words& more : {Words(), Words{"--use-checkpoint-args"}, Words{"--auto-layout"}}) {
+        Words words = {"--load", name};
+        words.insert(words.end(), more.begin(), more.end());
+        EXPECT_THAT(run(words).err, HasSubstr("the previous whole checkpoint is of step 6: "))
+            << name << ", " << damage << testing::PrintToString(more);
+      }
   };
   std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(shard)) - 100);

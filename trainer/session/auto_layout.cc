@@ -18,6 +18,7 @@
 #include "trainer/log/iteration_line.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/layout_report.h"
+#include "trainer/session/training_loop.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {
@@ -57,7 +58,7 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
   const std::optional<std::string> path = find_checkpoint(config.load, config.ckpt_step);
   if (!path) return false;
   const std::map<std::string, std::vector<std::string>> stored =
-      Checkpoint::open(*path).meta().config;
+      open_checkpoint(*path, config).meta().config;
   const auto truth = [&](const char* flag) {
     const auto at = stored.find(flag);
     return at != stored.end() && !at->second.empty() && at->second.front() != "false";

@@ -15,6 +15,7 @@
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/named_tokenizer.h"
+#include "trainer/session/training_loop.h"
 #include "trainer/spec/model_fields.h"
 
 namespace trainer {
@@ -71,7 +72,7 @@ std::string take_checkpoint_args(TrainConfig& config, Given& given) {
   if (config.load.empty()) throw cli::UsageError("--use-checkpoint-args needs --load");
   const std::optional<std::string> path = find_checkpoint(config.load, config.ckpt_step);
   if (!path) throw std::runtime_error(cli::concat(config.load, ": no checkpoint there"));
-  const Checkpoint checkpoint = Checkpoint::open(*path);
+  const Checkpoint checkpoint = open_checkpoint(*path, config);
   const CheckpointMeta& meta = checkpoint.meta();
   const cli::Table<TrainConfig> table = model_flags();
   Target target{cli::bind_rows(table, config), given};

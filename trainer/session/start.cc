@@ -43,22 +43,9 @@ bool has_killed_conversion(const std::string& folder) {
   return std::filesystem::exists(std::filesystem::path(folder) / ".replaced" / ".changes", none);
 }
 
-Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config) {
-  try {
-    return Checkpoint::open(path);
-  } catch (const std::exception& error) {
-    const std::string name = plain_path(path).filename();
-    const std::string digits = name.substr(name.find_last_of('_') + 1);
-    const bool numbered =
-        !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
-    const int64_t iteration = numbered ? std::stoll(digits) : 0;
-    throw indexed::FormatError(
-        concat(cli::describe(error), "; ", offer_before(config, path, iteration)));
-  }
-}
-
 // Checks what must not differ between a run and the checkpoint from which it resumes.
-void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::string& path) {
+void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const TrainConfig& config,
+                 const std::string& path) {
   static const std::set<std::string> kFree = {"hidden_dropout", "attention_dropout",
                                               "init_method_std", "vocab_size", "family"};
   const Record wanted = model_record(spec), before = model_record({});
@@ -66,6 +53,13 @@ void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::s
     const Record::const_iterator found = meta.model.find(key);
     const std::string& stored = found != meta.model.end() ? found->second : before.at(key);
     if (kFree.contains(key) || same_value(stored, value)) continue;
+    const int64_t ranks = config.tensor_model_parallel_size;
+    if (key == "padded_vocab_size" && std::strtoll(stored.c_str(), nullptr, 10) % ranks != 0)
+      throw UsageError(concat(path, ": its vocabulary has ", stored, " rows with padding, which ",
+                              ranks,
+                              " tensor-parallel ranks cannot divide: convert it with "
+                              "--make-vocab-size-divisible-by ",
+                              ranks, ", or take fewer ranks"));
     throw UsageError(concat(path, ": the model's ", key, " is ", stored, ", this command's is ",
                             value, ": give --use-checkpoint-args, or the same as the checkpoint"));
   }
@@ -139,6 +133,20 @@ std::string offer_before(const TrainConfig& config, const std::string& path, int
   });
 }
 
+Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config) {
+  try {
+    return Checkpoint::open(path);
+  } catch (const std::exception& error) {
+    const std::string name = plain_path(path).filename();
+    const std::string digits = name.substr(name.find_last_of('_') + 1);
+    const bool numbered =
+        !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
+    const int64_t iteration = numbered ? std::stoll(digits) : 0;
+    throw indexed::FormatError(
+        concat(cli::describe(error), "; ", offer_before(config, path, iteration)));
+  }
+}
+
 namespace {
 
 /// Whether two texts of BatchLoader::places() agree about the samples that both know.
@@ -205,7 +213,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
                  cli::Console& console, std::optional<Checkpoint> in_memory) {
   Start start;
   if (in_memory) {
-    check_model(in_memory->meta(), spec, in_memory->path());
+    check_model(in_memory->meta(), spec, config, in_memory->path());
     check_optimizer(config, in_memory->meta(), spec, in_memory->path());
     settle_schedule(config, in_memory->meta(), schedule, in_memory->path());
     start.in_memory = true;
@@ -234,7 +242,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   if (!path) return start;
   start.checkpoint.emplace(open_checkpoint(*path, config));
   const CheckpointMeta& meta = start.checkpoint->meta();
-  check_model(meta, spec, *path);
+  check_model(meta, spec, config, *path);
   start.optimizer = !start.weights_only && !config.no_load_optim && meta.has_optimizer;
   if (!start.weights_only && !config.no_load_optim && !meta.has_optimizer) {
     throw UsageError(concat(*path, ": has no optimizer: give --no-load-optim or --finetune"));

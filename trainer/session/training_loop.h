@@ -46,6 +46,10 @@ void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console&
 /// take another one: those of --load, or --pretrained-checkpoint where `path` comes from there.
 std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration);
 
+/// Opens the checkpoint `path` that the command loads.
+/// Errors: indexed::FormatError for a damaged one, with what offer_before() says.
+Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config);
+
 /// Says that samples will come in another order than when `meta` was written, if the loader's last
 /// or next ones at its step are not those that it records, and which flags have changed.
 void note_order(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
