@@ -367,12 +367,13 @@ std::set<std::string> indexed_files(const std::string& folder, const std::string
   return files;
 }
 
-// The files with a folder's weights; safetensors are preferred, as in transformers.
+// The files with a folder's weights, in transformers' order: safetensors are preferred, and one
+// file to shards, whose index may be left over from an earlier save.
 std::set<std::string> weight_files(const std::string& folder) {
   for (const auto& [index, file] :
        {std::pair(kIndex, "model.safetensors"), std::pair(kTorchIndex, "pytorch_model.bin")}) {
-    if (fs::exists(folder + "/" + index)) return indexed_files(folder, index);
     if (fs::exists(folder + "/" + file)) return {file};
+    if (fs::exists(folder + "/" + index)) return indexed_files(folder, index);
   }
   throw FormatError(folder + ": no weights there: neither model.safetensors nor " +
                     "pytorch_model.bin, nor an index of either");

@@ -270,6 +270,7 @@ ModelSpec read_config(const Family& family, const json& config) {
   if (types != config.end() && types->is_array())
     for (const json& type : *types)
       if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
+  read_key({.field = {}, .value = "null", .own_key = "transformers_weights"}, config, spec);
   if (const auto causal = config.find("is_causal"); causal != config.end() && *causal == false)
     refuse("is_causal", *causal, ", which is not supported: expected true");
   check_numbers(spec);

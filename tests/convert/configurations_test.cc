@@ -83,6 +83,20 @@ TEST_F(Configurations, TheSourcesDtypeStaysWhereDtypesAreMixed) {
   EXPECT_EQ(read_hf_folder(path("hf")).dtype, "F32");
 }
 
+// An index that an earlier save left beside the one file names another model's shards.
+TEST_F(Configurations, OneFileGoesBeforeAnIndexAsInTransformers) {
+  for (const auto& [family, file] :
+       {std::pair("gpt2", "model.safetensors"), std::pair("gpt2_bin", "pytorch_model.bin")}) {
+    const std::string folder = path(family);
+    fs::copy(families() + "/" + family, folder);
+    const std::string index = folder + "/" + file + ".index.json";
+    std::ofstream(index) << R"({"weight_map": {"transformer.wte.weight": "gone"}})";
+    EXPECT_EQ(error_of([&] { read_hf_folder(folder); }), "accepted");
+    fs::remove(folder + "/" + file);
+    EXPECT_THAT(error_of([&] { read_hf_folder(folder); }), HasSubstr("gone"));
+  }
+}
+
 // What a family's models have and these do not is refused by its key, never computed otherwise.
 TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   const auto with = [&](const std::string& family, const char* key, const json& value) {
@@ -98,6 +112,9 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   for (const char* family : {"gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}) {
     EXPECT_THAT(with(family, "is_causal", false), HasSubstr("key \"is_causal\" is false"));
     EXPECT_EQ(with(family, "is_causal", true), "accepted");
+    EXPECT_THAT(with(family, "transformers_weights", "other.safetensors"),
+                HasSubstr("key \"transformers_weights\" is \"other.safetensors\""));
+    EXPECT_EQ(with(family, "transformers_weights", nullptr), "accepted");
   }
   // As the families' classes have it.
   EXPECT_EQ(with("mistral", "sliding_window", "absent"), "accepted");
