@@ -41,9 +41,9 @@ json parse_json(const std::string& text, const std::string& path) {
   return tree;
 }
 
-// A foreign string in quotes; bytes that are not UTF-8 are replaced.
-std::string show_text(const std::string& text) {
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+// A foreign value as JSON, a string in quotes; bytes that are not UTF-8 are replaced.
+std::string show_text(const json& text) {
+  return text.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 // Calls `read`; a JSON value of the wrong kind becomes an error that names the file.
@@ -206,6 +206,26 @@ tok::ReadFile folder_reader(const std::string& folder) {
     if (!fs::is_regular_file(path)) return std::nullopt;
     return read_text(path);
   };
+}
+
+std::optional<std::vector<int64_t>> ends_of_text(const std::string& folder) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const std::string path = folder + "/" + name;
+    if (!fs::is_regular_file(path)) continue;
+    const json config = json::parse(read_text(path), nullptr, false);
+    if (!config.is_object()) throw FormatError(path + ": not a JSON object");
+    const json named = config.value("eos_token_id", json());
+    if (named.is_null()) continue;
+    std::vector<int64_t> ids;
+    for (const json& id : named.is_array() ? named : json::array({named})) {
+      if (!id.is_number_integer())
+        throw FormatError(path + ": key \"eos_token_id\" is " + show_text(named) +
+                          ", expected a whole number or a list of them");
+      ids.push_back(id.get<int64_t>());
+    }
+    return ids;
+  }
+  return std::nullopt;
 }
 
 bool has_tokenizer(const std::string& folder) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,11 @@ TokenizerFiles tokenizer_from_sentencepiece(const std::string& path, int64_t max
 /// other files that AutoTokenizer needs are generated. A config.json alone gives its ids.
 /// Errors: as above; indexed::FormatError when the folder has none of them.
 TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length);
+
+/// The ids at which transformers' generate stops: eos_token_id, a number or a list, of the folder's
+/// generation_config.json, or where that is not there or names none, of its config.json. Nothing if
+/// neither names one. Errors: std::system_error; indexed::FormatError for a value of another kind.
+std::optional<std::vector<int64_t>> ends_of_text(const std::string& folder);
 
 /// Whether tokenizer_from_folder accepts `folder`.
 bool has_tokenizer(const std::string& folder);

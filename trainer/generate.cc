@@ -111,7 +111,7 @@ cli::Table<GenerateOptions> flags() {
         {.name = "max-new-tokens",
          .aliases = "tokens-to-generate out-seq-length",
          .value = "N",
-         .help = "Number of tokens to add; fewer if the document ends.",
+         .help = "Number of tokens to add; fewer if the text ends.",
          .field = integer(&O::max_new_tokens, 0, 1 << 24)},
         {.name = "num-samples",
          .value = "N",
@@ -121,7 +121,7 @@ cli::Table<GenerateOptions> flags() {
          .help = "Print the continuation without the prompt.",
          .field = on(&O::no_prompt)},
         {.name = "ignore-eod",
-         .help = "Continue after the end of a document.",
+         .help = "Continue after a token that ends the text.",
          .field = on(&O::ignore_eod)}}},
       {"Sampling",
        {{.name = "greedy", .help = "Always take the most likely token.", .field = on(&O::greedy)},
@@ -190,18 +190,31 @@ void put(const std::string& bytes) {
   cli::finish_stdout();
 }
 
+// The ids that end a text; none with --ignore-eod.
+std::vector<int64_t> ends_of(const GenerateOptions& options, const DecoderModel& model,
+                             const tok::Tokenizer& tokenizer) {
+  if (options.ignore_eod) return {};
+  if (model.ends) return *model.ends;
+  return {tokenizer.eod_id().value_or(tok::kNoId)};
+}
+
+// How tokens become text, and which ends it.
+struct TextForm {
+  const tok::Tokenizer& tokenizer;
+  std::vector<int64_t> ends;
+};
+
 // One continuation, printed as it comes.
-void write_sample(const GenerateOptions& options, const tok::Tokenizer& tokenizer, Decoder& decoder,
+void write_sample(const GenerateOptions& options, const TextForm& form, Decoder& decoder,
                   const std::vector<int32_t>& prompt, std::mt19937_64& random) {
   const SamplingOptions sampling{options.greedy, options.temperature, options.top_k, options.top_p};
-  const int32_t eod = tokenizer.eod_id().value_or(-1);
   decoder.reset();
   std::vector<float> scores = decoder.append(prompt);
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     check_scores(scores, options.load);
     const int32_t next = choose_token(scores, sampling, random);
-    if (next == eod && !options.ignore_eod) break;
-    put(std::string(tokenizer.token_bytes(next)));
+    if (std::ranges::find(form.ends, next) != form.ends.end()) break;
+    put(std::string(form.tokenizer.token_bytes(next)));
     if (i + 1 < options.max_new_tokens) scores = decoder.append(std::span(&next, 1));
   }
   put("\n");
@@ -243,10 +256,11 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
   Decoder decoder(model.spec, dtype, length, *ops,
                   widens ? model.place : std::function<WeightPlace(const LocalParam&)>());
   model.load(decoder, *ops);
+  const TextForm form{*tokenizer, ends_of(options, model, *tokenizer)};
   std::mt19937_64 random(static_cast<uint64_t>(options.seed));
   for (int64_t i = 0; i < options.num_samples; ++i) {
     if (!options.no_prompt) put(text);
-    write_sample(options, *tokenizer, decoder, prompt, random);
+    write_sample(options, form, decoder, prompt, random);
   }
   return 0;
 }

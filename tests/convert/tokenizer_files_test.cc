@@ -76,6 +76,27 @@ class TokenizerFolderTest : public testing::Test {
   tests::OwnFolder own_;
 };
 
+TEST_F(TokenizerFolderTest, ATextEndsWhereTransformersStops) {
+  const auto ends = [&](const char* generation, const char* config) {
+    put("generation_config.json", generation);
+    put("config.json", config);
+    return ends_of_text(own_.path());
+  };
+  using Ids = std::vector<int64_t>;
+  EXPECT_EQ(ends_of_text(own_.path()), std::nullopt);
+  EXPECT_EQ(ends(R"({"eos_token_id": [7, 3]})", R"({"eos_token_id": 5})"), Ids({7, 3}));
+  EXPECT_EQ(ends(R"({"eos_token_id": 7})", R"({"eos_token_id": 5})"), Ids({7}));
+  EXPECT_EQ(ends(R"({"eos_token_id": null})", R"({"eos_token_id": 5})"), Ids({5}));
+  EXPECT_EQ(ends("{}", R"({"eos_token_id": [5, 2]})"), Ids({5, 2}));
+  EXPECT_EQ(ends("{}", R"({"eos_token_id": null})"), std::nullopt);
+  EXPECT_THAT(error_of([&] { ends(R"({"eos_token_id": [7, "a"]})", "{}"); }),
+              HasSubstr("generation_config.json: key \"eos_token_id\" is [7,\"a\"], expected"));
+  EXPECT_THAT(error_of([&] { ends("[]", "{}"); }), HasSubstr("not a JSON object"));
+  fs::remove(path("generation_config.json"));
+  put("config.json", R"({"eos_token_id": 5})");
+  EXPECT_EQ(ends_of_text(own_.path()), Ids({5}));
+}
+
 TEST_F(TokenizerFolderTest, IdsComeFromTheConfigAsTheyStand) {
   put("vocab.json", R"({"a":0,"b":1,"ab":2,"<|endoftext|>":3})");
   put("merges.txt", "#version: 0.2\na b\n");

@@ -13,6 +13,7 @@
 #include "convert/canonical.h"
 #include "convert/hf_folder.h"
 #include "convert/tensor_blocks.h"
+#include "convert/tokenizer_files.h"
 #include "convert/trainer_source.h"
 #include "libindexed/workers.h"
 #include "tools/cli/flags.h"
@@ -74,6 +75,10 @@ DecoderModel open_checkpoint_model(const std::string& path) {
       std::filesystem::exists(beside + "/tokenizer_config.json")) {
     files = {.tokenizer_model = beside};  // training copied it there
   }
+  // A conversion puts the model's configurations beside the tokenizer.
+  for (const std::string& folder : {files.tokenizer_model, beside})
+    if (!model.ends && std::filesystem::is_directory(folder))
+      model.ends = convert::ends_of_text(folder);
   model.place = [checkpoint](const LocalParam& param) { return stored_place(*checkpoint, param); };
   model.load = [checkpoint](Decoder& decoder, ops::Ops& ops) {
     const std::vector<Decoder::Parameter>& all = decoder.parameters();
@@ -174,6 +179,7 @@ DecoderModel open_hf_model(const std::string& path) {
   model.spec = source->spec;
   model.dtype = source->dtype == "BF16" ? "bf16" : source->dtype == "F16" ? "fp16" : "fp32";
   model.tokenizer.tokenizer_model = path;
+  model.ends = convert::ends_of_text(path);
   model.notes = source->notes;
   model.place = [source](const LocalParam& param) { return folder_place(*source, param); };
   model.load = [source](Decoder& decoder, ops::Ops& ops) {

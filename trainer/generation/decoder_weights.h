@@ -20,6 +20,9 @@ struct DecoderModel {
   ModelSpec spec;
   std::string dtype = "fp32";  ///< The weights' dtype: fp32, bf16, fp16.
   TokenizerFiles tokenizer;    ///< As the model names them; empty if it names none.
+  /// Ids that end a text: those at which transformers' generate stops, by the model's own files.
+  /// Nothing if they name none: then it is the tokenizer's end of a document.
+  std::optional<std::vector<int64_t>> ends;
   std::string tokenizer_note;  ///< For the user, where these files are used; may be empty.
   std::vector<std::string> notes;
   /// For the constructor of a decoder that computes in fp32 on a CPU: where it stores a parameter.
