@@ -135,8 +135,8 @@ const cli::Table<Options> kFlags = {
     {"Vocabulary",
      {{.name = "vocab-size",
        .value = "N",
-       .help = "Real size of the vocabulary; padding after it is left out. Default: what the "
-               "checkpoint or the tokenizer says.",
+       .help = "Real size of the vocabulary; padding after it is left out. No token is: less than "
+               "the checkpoint or the tokenizer says is refused. Default: what they say.",
        .field = cli::integer(&Options::vocab_size, 1)},
       {.name = "vocab-file",
        .aliases = "vocab",
@@ -285,6 +285,9 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
   if (options.vocab_size && size < std::min(tokenizer.vocab_size, known))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
                 " tokens, but --vocab-size is " + std::to_string(size));
+  if (size < model.spec.vocab_size)
+    return fail(options.input + ": a vocabulary of " + std::to_string(model.spec.vocab_size) +
+                ", but --vocab-size is " + std::to_string(size));
   // A model's own folder may list more tokens than its embedding has, like its source.
   if (tokenizer.vocab_size > size && (tokenizer.model_files.empty() || !options.tokenizer.empty()))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +

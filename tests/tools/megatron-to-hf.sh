@@ -46,6 +46,9 @@ try megatron-to-hf --input "$G/v3.pt" --output x --vocab-size 265
 try megatron-to-hf --input "$G/v3.pt" --output x --vocab-size 264
 try megatron-to-hf --input start --output z --vocab-size 260
 try megatron-to-hf --input hf --output z --vocab-size 260
+# The checkpoint itself says how many tokens it has.
+hf-to-megatron --quiet --input "$GOLDEN/convert/families/llama" --output small
+try megatron-to-hf --input small --output z --vocab-size 47
 echo "- what cannot be read"
 try megatron-to-hf --input "$G/v0.pt" --output y $vocab
 try megatron-to-hf --input nothing --output y $vocab
