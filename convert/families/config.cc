@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <tuple>
 
 #include "convert/families/families.h"
 #include "libindexed/format.h"
@@ -145,6 +146,58 @@ void fill(ModelSpec& spec) {
   trainer::settle_biases(spec);
 }
 
+// A number of `from`, or `otherwise` where it is not there or null.
+float number_of(const json& from, const char* key, float otherwise,
+                float ModelSpec::*member = nullptr) {
+  const auto found = from.find(key);
+  return found == from.end() || found->is_null() ? otherwise : real_number(key, *found, member);
+}
+
+// The positions that llama3's scaling starts from. transformers prefers the config's own key.
+int64_t original_positions(const json& config, const json& rope) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const int64_t positions = whole_number(kOriginal, rope.value(kOriginal, json()));
+  const json own = config.value(kOriginal, json());
+  if (!own.is_null() && own != positions)
+    refuse(kOriginal, own, ", but " + std::to_string(positions) + " where the scaling is");
+  return positions;
+}
+
+// One of the two keys for scaled positions, an object.
+void read_scaling(const json& config, const char* key, ModelSpec& spec) {
+  const json& rope = config[key];
+  spec.rotary_base = number_of(rope, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
+  spec.rotary_percent =
+      number_of(rope, "partial_rotary_factor", spec.rotary_percent, &ModelSpec::rotary_percent);
+  const std::string type = rope.value("rope_type", rope.value("type", "default"));
+  if (type == "linear") {
+    spec.rotary_interpolation = number_of(rope, "factor", 1);
+  } else if (type == "llama3") {
+    spec.rotary_scaling = true;
+    spec.rotary_scaling_factor = number_of(rope, "factor", 1);
+    spec.rotary_low_freq_factor = number_of(rope, "low_freq_factor", 1);
+    spec.rotary_high_freq_factor = number_of(rope, "high_freq_factor", 4);
+    spec.rotary_original_positions = original_positions(config, rope);
+  } else if (type != "default") {
+    throw FormatError(std::string("key \"") + key + "\": rope_type \"" + type +
+                      "\" is not supported, expected default, linear or llama3");
+  }
+  if (!(spec.rotary_interpolation > 0) || !(spec.rotary_scaling_factor > 0) ||
+      !(spec.rotary_high_freq_factor > spec.rotary_low_freq_factor))
+    throw FormatError(std::string("key \"") + key + "\": " + rope.dump() +
+                      " has no factor above 0, or frequencies in no order");
+}
+
+// Whether two models have the same rotary positions.
+bool same_rope(const ModelSpec& a, const ModelSpec& b) {
+  const auto numbers = [](const ModelSpec& s) {
+    return std::tuple(s.rotary_base, s.rotary_percent, s.rotary_interpolation, s.rotary_scaling,
+                      s.rotary_scaling_factor, s.rotary_low_freq_factor, s.rotary_high_freq_factor,
+                      s.rotary_original_positions);
+  };
+  return numbers(a) == numbers(b);
+}
+
 }  // namespace
 
 std::string KeyRow::key() const {
@@ -193,38 +246,21 @@ bool same_activation(const std::string& a, const std::string& b) noexcept {
 }
 
 void read_rope(const json& config, ModelSpec& spec) {
-  const auto number = [](const json& from, const char* key, float otherwise,
-                         float ModelSpec::*member = nullptr) {
-    const auto found = from.find(key);
-    return found == from.end() || found->is_null() ? otherwise : real_number(key, *found, member);
+  spec.rotary_base = number_of(config, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
+  const ModelSpec bare = spec;
+  const auto said = [&](const char* key) {
+    const auto found = config.find(key);
+    return found != config.end() && found->is_object() && !found->empty();
   };
-  spec.rotary_base = number(config, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto rope = config.find(key);
-    if (rope == config.end() || !rope->is_object()) continue;
-    spec.rotary_base = number(*rope, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
-    spec.rotary_percent =
-        number(*rope, "partial_rotary_factor", spec.rotary_percent, &ModelSpec::rotary_percent);
-    const std::string type = rope->value("rope_type", rope->value("type", "default"));
-    if (type == "linear") {
-      spec.rotary_interpolation = number(*rope, "factor", 1);
-    } else if (type == "llama3") {
-      spec.rotary_scaling = true;
-      spec.rotary_scaling_factor = number(*rope, "factor", 1);
-      spec.rotary_low_freq_factor = number(*rope, "low_freq_factor", 1);
-      spec.rotary_high_freq_factor = number(*rope, "high_freq_factor", 4);
-      constexpr const char* kOriginal = "original_max_position_embeddings";
-      spec.rotary_original_positions =
-          whole_number(kOriginal, rope->contains(kOriginal) ? rope->at(kOriginal) : json());
-    } else if (type != "default") {
-      throw FormatError(std::string("key \"") + key + "\": rope_type \"" + type +
-                        "\" is not supported, expected default, linear or llama3");
-    }
-    if (!(spec.rotary_interpolation > 0) || !(spec.rotary_scaling_factor > 0) ||
-        !(spec.rotary_high_freq_factor > spec.rotary_low_freq_factor))
-      throw FormatError(std::string("key \"") + key + "\": " + rope->dump() +
-                        " has no factor above 0, or frequencies in no order");
-  }
+  if (said("rope_scaling")) read_scaling(config, "rope_scaling", spec);
+  if (!said("rope_parameters")) return;
+  ModelSpec other = bare;
+  read_scaling(config, "rope_parameters", other);
+  if (said("rope_scaling") && !same_rope(spec, other))
+    throw FormatError("key \"rope_scaling\" is " + config["rope_scaling"].dump() +
+                      ", which does not mean what key \"rope_parameters\" says: " +
+                      config["rope_parameters"].dump());
+  spec = other;
 }
 
 ordered_json rope_scaling(const ModelSpec& spec) {

@@ -97,6 +97,45 @@ TEST_F(Configurations, OneFileGoesBeforeAnIndexAsInTransformers) {
   }
 }
 
+// transformers 5 lets rope_scaling replace rope_parameters, and 4 does not know the latter.
+TEST_F(Configurations, KeysForPositionsThatContradictEachOtherAreRefused) {
+  fs::copy(families() + "/llama", path("hf"));
+  const json before = json::parse(read_file(path("hf/config.json")));
+  const auto with = [&](const json& changes) {
+    json config = before;
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) config.erase(key);
+    config.update(changes);
+    std::ofstream(path("hf/config.json")) << config;
+    return error_of([&] { read_hf_folder(path("hf")); });
+  };
+  const json linear = {{"type", "linear"}, {"factor", 2.0}};
+  const json scaled = {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 500}};
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8},
+                       {"low_freq_factor", 1},
+                       {"high_freq_factor", 4},
+                       {"original_max_position_embeddings", 16}};
+  EXPECT_THAT(with({{"rope_scaling", linear}, {"rope_parameters", scaled}}),
+              HasSubstr("key \"rope_scaling\" is {\"factor\":2.0,\"type\":\"linear\"}, which does "
+                        "not mean what key \"rope_parameters\" says: {"));
+  EXPECT_THAT(with({{"rope_scaling", linear}, {"rope_parameters", {{"rope_theta", 10000}}}}),
+              HasSubstr("key \"rope_scaling\""));
+  EXPECT_THAT(with({{"rope_scaling", llama3}, {"rope_parameters", scaled}}),
+              HasSubstr("key \"rope_scaling\""));
+  // The same twice, by way of a key of the config.
+  EXPECT_EQ(with({{"rope_theta", 500}, {"rope_scaling", linear}, {"rope_parameters", scaled}}),
+            "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_base, 500);
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_interpolation, 2);
+  for (const json& nothing : {json(), json::object()})
+    EXPECT_EQ(with({{"rope_scaling", nothing}, {"rope_parameters", scaled}}), "accepted");
+  EXPECT_EQ(with({{"rope_scaling", llama3}, {"original_max_position_embeddings", 16}}), "accepted");
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    EXPECT_THAT(with({{key, llama3}, {"original_max_position_embeddings", 32}}),
+                HasSubstr("key \"original_max_position_embeddings\" is 32, but 16 where"));
+  EXPECT_EQ(with({{"rope_scaling", linear}, {"original_max_position_embeddings", 32}}), "accepted");
+}
+
 // What a family's models have and these do not is refused by its key, never computed otherwise.
 TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   const auto with = [&](const std::string& family, const char* key, const json& value) {
@@ -121,6 +160,11 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 4096);
   EXPECT_EQ(with("mistral", "sliding_window", nullptr), "accepted");
   EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 0);
+  // transformers' Mistral heeds its window, whatever the layers are called.
+  const json layers(read_hf_folder(families() + "/mistral").spec.num_layers, "full_attention");
+  EXPECT_EQ(with("mistral", "layer_types", layers), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window,
+            read_hf_folder(families() + "/mistral").spec.sliding_window);
   EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
   EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
   EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
@@ -142,6 +186,8 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
               HasSubstr("rope_type \"yarn\" is not supported, expected default, linear or llama3"));
   EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}),
               HasSubstr("has no factor above 0"));
+  EXPECT_THAT(with("mistral", "layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("key \"layer_types\""));
   EXPECT_THAT(
       with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
       HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
