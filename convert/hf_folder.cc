@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -377,21 +375,6 @@ std::set<std::string> weight_files(const std::string& folder) {
   }
   throw FormatError(folder + ": no weights there: neither model.safetensors nor " +
                     "pytorch_model.bin, nor an index of either");
-}
-
-// Whether two tensors have the same bytes.
-bool same_bytes(const TensorSource& a, const TensorSource& b) {
-  if (a.shape != b.shape || a.dtype != b.dtype) return false;
-  std::atomic<bool> same = true;
-  for_each_block({&a, 1}, [&](const TensorBlock& block) {
-    thread_local Scratch scratch;
-    const int64_t size = static_cast<int64_t>(block.bytes.size());
-    if (same && std::memcmp(block.bytes.data(), b.block(block.at, size, scratch).data(),
-                            block.bytes.size()) != 0)
-      same = false;
-  });
-  b.release();
-  return same;
 }
 
 // A folder whose config says that the head is the embedding, but whose head has other numbers.

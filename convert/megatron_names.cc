@@ -70,6 +70,18 @@ std::string_view without(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
+std::string_view unwrapped(std::string_view name) {
+  for (bool again = true; again;) {
+    again = false;
+    for (std::string_view wrapper : kWrappers)
+      if (name.starts_with(wrapper)) {
+        name.remove_prefix(wrapper.size());
+        again = true;
+      }
+  }
+  return name;
+}
+
 template <size_t N>
 std::optional<std::string> replace_head(const Alias (&table)[N], std::string_view name) {
   for (const Alias& alias : table) {
@@ -96,18 +108,12 @@ LayerName split_layer(std::string_view core_name) noexcept {
   return result;
 }
 
+bool is_head_copy(std::string_view name) noexcept { return unwrapped(name).starts_with(kHeadCopy); }
+
 std::optional<std::string> core_name(std::string_view name) {
   for (std::string_view end : kNoParameters)
     if (name.ends_with(end)) return std::nullopt;
-  std::string_view rest = name;
-  for (bool again = true; again;) {
-    again = false;
-    for (std::string_view wrapper : kWrappers)
-      if (rest.starts_with(wrapper)) {
-        rest.remove_prefix(wrapper.size());
-        again = true;
-      }
-  }
+  std::string_view rest = unwrapped(name);
   if (rest.starts_with(kHeadCopy)) return std::nullopt;
   if (std::optional<std::string> top = replace_head(kTopAliases, rest)) return top;
   for (std::string_view stack : kStacks) rest = without(rest, stack);

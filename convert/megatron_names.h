@@ -17,6 +17,10 @@ namespace convert {
 /// Errors: indexed::FormatError for a name that no known Megatron has.
 std::optional<std::string> core_name(std::string_view name);
 
+/// Whether a name, of which core_name() gives nothing, is the copy of the embedding for a tied
+/// output layer that the last pipeline stage has.
+bool is_head_copy(std::string_view name) noexcept;
+
 /// How the tensor-parallel ranks' shares of a parameter are combined.
 enum class Share : uint8_t {
   same,     ///< every rank has all of it

@@ -12,6 +12,7 @@
 #include "convert/families/families.h"
 #include "convert/megatron_names.h"
 #include "convert/neox_source.h"
+#include "convert/rank_agreement.h"
 #include "convert/torch_dist.h"
 #include "convert/torch_weights.h"
 #include "convert/zero_source.h"
@@ -24,7 +25,7 @@ namespace {
 using indexed::FormatError;
 namespace fs = std::filesystem;
 
-using Shares = std::map<std::string, std::vector<TensorSource>>;
+using Shares = RankShares;
 
 constexpr size_t kMaxTracker = 4096;
 constexpr int64_t kMaxRank = int64_t{1} << 20;
@@ -66,6 +67,10 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+// Key for the last stage's copy of the embedding among a chunk's parameters.
+constexpr const char* kHeadCopy = "the head's copy";
+constexpr const char* kWords = "embedding.word_embeddings.weight";
+
 // One model chunk's parameters by core name; layers counted from 0.
 std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value chunk) {
   if (!chunk.is(Kind::dict)) throw FormatError(rank.path + ": its model is not a dict");
@@ -78,6 +83,7 @@ std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value ch
     } catch (const FormatError& e) {
       throw FormatError(rank.path + ": " + e.what());
     }
+    if (!core && is_head_copy(name)) core = kHeadCopy;
     if (!core) continue;
     if (!out.emplace(*core, std::move(source)).second)
       throw FormatError(rank.path + ": two parameters are called " + *core);
@@ -146,6 +152,12 @@ std::vector<RankFile> rank_files(const std::string& folder, const SourceOptions&
   return ranks;
 }
 
+// Core's parameters are under their full names; in older versions, in dicts of dicts.
+bool is_core(Value root) {
+  return root.find("model").is(Kind::dict) && !root.find("model").find("language_model") &&
+         !root.find("module");
+}
+
 void check_ranks(const std::vector<RankFile>& ranks, const std::string& path) {
   if (ranks.empty())
     throw FormatError(path + ": no mp_rank_* folder with model_optim_rng.pt: not a checkpoint");
@@ -168,11 +180,18 @@ void check_ranks(const std::vector<RankFile>& ranks, const std::string& path) {
   }
 }
 
+// Whole parameters, and copies with what they are copies of.
+struct Collected {
+  Shares shares;
+  std::vector<Twins> twins;
+};
+
 // Layers in forward order: every stage's chunk 0, then every stage's chunk 1, ...
-Shares collect(const std::vector<RankFile>& ranks) {
+Collected collect(const std::vector<RankFile>& ranks) {
   const int64_t tp = ranks.back().tp + 1, pp = ranks.back().pp + 1;
   const size_t chunks = chunks_of(ranks[0]).size();
-  Shares shares;
+  Collected found;
+  Shares& shares = found.shares;
   int64_t first_layer = 0;
   for (size_t chunk = 0; chunk < chunks; ++chunk)
     for (int64_t stage = 0; stage < pp; ++stage) {
@@ -184,13 +203,16 @@ Shares collect(const std::vector<RankFile>& ranks) {
           throw FormatError(file.path + ": another number of model chunks than its neighbours");
         for (auto& [name, source] : chunk_tensors(file, models[chunk])) {
           const LayerName local = split_layer(name);
-          std::string whole = name;
+          std::string whole = name == kHeadCopy ? kWords : name;
           if (local.layer >= 0) {
             layers.insert(local.layer);
             whole = layer_name(first_layer + local.layer, local.suffix);
-          } else if (stage > 0 && shares.contains(name) &&
-                     shares[name].size() == static_cast<size_t>(tp)) {
-            continue;  // the last stage's copy of tied embeddings
+          } else if (name == kHeadCopy || (stage > 0 && shares.contains(name) &&
+                                           shares[name].size() == static_cast<size_t>(tp))) {
+            // The last stage's copy of tied embeddings.
+            if (shares.contains(whole) && shares[whole].size() > static_cast<size_t>(rank))
+              found.twins.emplace_back(shares[whole][static_cast<size_t>(rank)], source);
+            continue;
           }
           shares[whole].push_back(source);
         }
@@ -203,7 +225,13 @@ Shares collect(const std::vector<RankFile>& ranks) {
     if (static_cast<int64_t>(parts.size()) != tp)
       throw FormatError(parts[0].place + ": on " + std::to_string(parts.size()) + " of " +
                         std::to_string(tp) + " tensor ranks");
-  return shares;
+  return found;
+}
+
+void refuse_other_runs(const std::vector<RankFile>& ranks) {
+  if (ranks.empty()) return;
+  const bool core = is_core(ranks[0].file->root());
+  for (size_t i = 1; i < ranks.size(); ++i) refuse_other_run(*ranks[0].file, *ranks[i].file, core);
 }
 
 // --- Megatron-DeepSpeed's pipeline files: layer_YY-model_ZZ-model_states.pt ----------------------
@@ -276,12 +304,6 @@ QkvOrder order_of(double version, const std::string& path) {
                     ", expected 0, 1, 2 or 3");
 }
 
-// Core's parameters are under their full names; in older versions, in dicts of dicts.
-bool is_core(Value root) {
-  return root.find("model").is(Kind::dict) && !root.find("model").find("language_model") &&
-         !root.find("module");
-}
-
 CanonicalModel assemble(const Shares& shares, Value root, bool core, const std::string& path,
                         std::optional<double> version, const SourceOptions& options) {
   CanonicalModel model;
@@ -306,6 +328,19 @@ CanonicalModel assemble(const Shares& shares, Value root, bool core, const std::
     for (auto& [name, source] : model.tensors)
       if (name.ends_with("layernorm.weight")) source = add_one(source);
   return model;
+}
+
+// What several ranks hold whole must be the same on all of them. DeepSpeed's ranks drift apart in
+// training, as GPT-NeoX's do.
+void compare_copies(Collected found, bool deepspeed, CanonicalModel& model) {
+  const auto head = found.shares.find("output_layer.weight");
+  if (model.spec.tied_embeddings && head != found.shares.end())
+    for (size_t rank = 0; rank < head->second.size(); ++rank)
+      found.twins.emplace_back(found.shares.at(kWords).at(rank), head->second[rank]);
+  const std::string differing = differing_copy(found.shares, found.twins);
+  if (differing.empty()) return;
+  if (!deepspeed) throw FormatError(differing);
+  model.notes.push_back(differing + ", which is taken");
 }
 
 // Whole tensors, so one share of each. A gated MLP's two halves may be two tensors, _w and _v.
@@ -350,10 +385,13 @@ CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
         throw FormatError(folder + ": " + e.what());
       }
     }
+    refuse_other_run(*ranks[0].states, *ranks.back().states, false);
   }
   const Value root = ranks[0].states->root();
   const double version = root.find("checkpoint_version") ? checkpoint_version(root) : 3;
-  return assemble(shares, root, false, folder, version, options);
+  CanonicalModel model = assemble(shares, root, false, folder, version, options);
+  compare_copies({std::move(shares), {}}, true, model);
+  return model;
 }
 
 }  // namespace
@@ -406,8 +444,12 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     const std::vector<RankFile> ranks = {open_rank(0, 0, place, options)};
     chunks_of(ranks[0]);
     check_ranks(ranks, place);
-    return assemble(collect(ranks), ranks[0].file->root(), is_core(ranks[0].file->root()), place,
-                    std::nullopt, options);
+    const Value root = ranks[0].file->root();
+    Collected found = collect(ranks);
+    CanonicalModel model =
+        assemble(found.shares, root, is_core(root), place, std::nullopt, options);
+    compare_copies(std::move(found), false, model);
+    return model;
   }
   if (is_neox_checkpoint(place)) return read_neox(place, options);
   if (TorchDist::is_at(place)) return read_torch_dist(place, options);
@@ -415,17 +457,24 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     return read_zero(place, ranks, options);
   const std::vector<LayerFile> layers = layer_files(place, options);
   const std::vector<RankFile> ranks = rank_files(place, options);
+  refuse_other_runs(ranks);
   if (!layers.empty()) {
     const Value root = ranks.empty() ? Value() : ranks[0].file->root();
     const double version = root && root.find("checkpoint_version") ? checkpoint_version(root) : 3;
-    return assemble(collect_layers(layers), root, is_core(root), place, version, options);
+    Collected found{collect_layers(layers), {}};
+    CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
+    compare_copies(std::move(found), true, model);
+    return model;
   }
   check_ranks(ranks, place);
-  std::optional<double> version;
-  if (ranks[0].file->root().find("module") && !ranks[0].file->root().find("checkpoint_version"))
-    version = 3;  // DeepSpeed came after version 3
   const Value root = ranks[0].file->root();
-  return assemble(collect(ranks), root, is_core(root), place, version, options);
+  const bool deepspeed = static_cast<bool>(root.find("module"));
+  std::optional<double> version;
+  if (deepspeed && !root.find("checkpoint_version")) version = 3;  // DeepSpeed came after version 3
+  Collected found = collect(ranks);
+  CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
+  compare_copies(std::move(found), deepspeed, model);
+  return model;
 }
 
 }  // namespace convert

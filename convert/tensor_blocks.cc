@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <vector>
 
 #include "libindexed/workers.h"
@@ -70,6 +71,20 @@ void load_all(std::span<const TensorSource> tensors, std::span<std::byte* const>
     tensors[i].read_rows(first, count, memories[i] + first * tensors[i].row_bytes());
     if (blocks.done(i)) tensors[i].release();
   });
+}
+
+bool same_bytes(const TensorSource& a, const TensorSource& b) {
+  if (a.shape != b.shape || a.dtype != b.dtype) return false;
+  std::atomic<bool> same = true;
+  for_each_block({&a, 1}, [&](const TensorBlock& block) {
+    thread_local Scratch scratch;
+    const int64_t size = static_cast<int64_t>(block.bytes.size());
+    if (same && std::memcmp(block.bytes.data(), b.block(block.at, size, scratch).data(),
+                            block.bytes.size()) != 0)
+      same = false;
+  });
+  b.release();
+  return same;
 }
 
 }  // namespace convert

@@ -35,4 +35,7 @@ void for_each_block(std::span<const TensorSource> tensors,
 /// processors. Errors: those of the sources.
 void load_all(std::span<const TensorSource> tensors, std::span<std::byte* const> memories);
 
+/// Whether two tensors have the same dtype, shape and bytes. Errors: those of the sources.
+bool same_bytes(const TensorSource& a, const TensorSource& b);
+
 }  // namespace convert

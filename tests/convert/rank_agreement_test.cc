@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Files of ranks that fit together by their names and shapes but are of two runs, steps or models.
+// Golden: tests/golden/convert/gpt2/tp2pp2, whose ranks are written again, one of them changed.
+#include "convert/rank_agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "convert/torch_weights.h"
+#include "convert/torch_writer.h"
+#include "tests/convert/outcomes.h"
+#include "tests/own.h"
+
+namespace convert {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+std::string golden(const std::string& name) {
+  return std::string(GOLDEN_DIR) + "/convert/gpt2/" + name;
+}
+
+// What one rank's file says.
+struct Rank {
+  int64_t iteration = 10, heads = 4, norm_1p = 0;
+  double version = 3, dropout = 0.1;
+  std::string changed = {};  ///< the ending of a tensor's name whose last byte is another
+  std::string head = "word_embeddings_for_head.weight";  ///< the name of the embedding's copy
+};
+
+TensorSource with_another_byte(TensorSource source) {
+  const auto bytes = std::make_shared<std::vector<std::byte>>(source.load());
+  bytes->back() ^= std::byte{1};
+  source.read_rows = [bytes, row = source.row_bytes()](int64_t first, int64_t count,
+                                                       std::byte* out) {
+    std::copy_n(bytes->begin() + first * row, count * row, out);
+  };
+  return {source.dtype, source.shape, source.read_rows, source.place};
+}
+
+class RankAgreement : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+  void write(const std::string& name, const Rank& rank) {
+    const auto file = std::make_shared<TorchFile>(golden("tp2pp2/iter_0000010/" + name));
+    PickleBuilder out;
+    out.begin_dict().text("args").begin_namespace();
+    for (const auto& [key, value] :
+         {std::pair("num_layers", int64_t{4}), std::pair("hidden_size", int64_t{8}),
+          std::pair("ffn_hidden_size", int64_t{20}), std::pair("num_attention_heads", rank.heads),
+          std::pair("max_position_embeddings", int64_t{16}),
+          std::pair("tensor_model_parallel_size", int64_t{2}),
+          std::pair("pipeline_model_parallel_size", int64_t{2}),
+          std::pair("apply_layernorm_1p", rank.norm_1p)})
+      out.text(key).integer(value);
+    out.text("hidden_dropout").real(rank.dropout).end_object();
+    out.text("checkpoint_version").real(rank.version).text("iteration").integer(rank.iteration);
+    out.text("model").begin_dict();
+    for (const auto& [tensor, source] : torch_weights(file, file->root().find("model"))) {
+      const bool is_head = tensor.starts_with("word_embeddings_for_head");
+      const std::string called = is_head ? rank.head : tensor;
+      const bool other = !rank.changed.empty() && called.ends_with(rank.changed);
+      out.text(called).tensor(other ? with_another_byte(source) : source);
+    }
+    out.end_dict().end_dict();
+    fs::create_directories(fs::path(path("run/" + name)).parent_path());
+    write_torch_file(path("run/" + name), std::move(out), indexed::Existing::replace);
+  }
+
+  // How the checkpoint is read in which one rank differs.
+  std::string with(const std::string& changed, const Rank& rank, const Rank& others = {}) {
+    for (const char* name :
+         {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"})
+      write(std::string(name) + "/model_optim_rng.pt", name == changed ? rank : others);
+    return outcome(path("run"));
+  }
+  // What the message says of that rank and the one that it is compared with.
+  std::string says(const std::string& changed, const std::string& what, const std::string& other) {
+    const auto file = [&](const std::string& rank) {
+      return path("run/" + rank + "/model_optim_rng.pt");
+    };
+    return file(changed) + ": its " + what + " in " + file(other) + ": files of two checkpoints";
+  }
+
+  tests::OwnFolder folder_;
+};
+
+TEST_F(RankAgreement, FilesOfTwoRunsAreRefused) {
+  const std::string first = "mp_rank_00_000", last = "mp_rank_01_001";
+  EXPECT_EQ(with("none", {}), "accepted");
+  EXPECT_EQ(with(last, {.iteration = 11}), says(last, "iteration is 11, but 10", first));
+  EXPECT_EQ(with("mp_rank_01_000", {.version = 2}),
+            says("mp_rank_01_000", "checkpoint_version is 2, but 3", first));
+  EXPECT_EQ(with(last, {.heads = 2}), says(last, "model's num_attention_heads is 2, but 4", first));
+  EXPECT_EQ(with(last, {.norm_1p = 1}),
+            says(last, "argument apply_layernorm_1p is 1, but 0", first));
+  EXPECT_EQ(with(last, {.dropout = 0.2}), "accepted");  // of training alone
+}
+
+TEST_F(RankAgreement, CopiesThatDifferAreRefused) {
+  const auto refused = [&](const std::string& changed, const std::string& tensor,
+                           const std::string& other, const Rank& others = {}) {
+    SCOPED_TRACE(tensor);
+    Rank rank = others;
+    rank.changed = tensor;
+    const std::string said = with(changed, rank, others);
+    EXPECT_THAT(said, HasSubstr(changed + "/model_optim_rng.pt: "));
+    EXPECT_THAT(said, HasSubstr(tensor + ": is not the same as "));
+    EXPECT_THAT(said, HasSubstr(other + "/model_optim_rng.pt: "));
+  };
+  refused("mp_rank_01_000", "layers.1.input_layernorm.weight", "mp_rank_00_000");
+  refused("mp_rank_01_001", "layers.0.post_attention_layernorm.bias", "mp_rank_00_001");
+  refused("mp_rank_01_001", "final_layernorm.weight", "mp_rank_00_001");
+  refused("mp_rank_01_000", "layers.0.mlp.dense_4h_to_h.bias", "mp_rank_00_000");
+  refused("mp_rank_01_001", "attention.dense.bias", "mp_rank_00_001");
+  refused("mp_rank_01_000", "position_embeddings.weight", "mp_rank_00_000");
+  for (const char* rank : {"00", "01"})
+    for (const char* head : {"word_embeddings_for_head.weight", "output_layer.weight"})
+      refused(std::string("mp_rank_") + rank + "_001", head,
+              std::string("mp_rank_") + rank + "_000", {.head = head});
+  // What is divided has other numbers on each rank, and nothing to compare with.
+  EXPECT_EQ(with("mp_rank_01_000", {.changed = "layers.0.mlp.dense_4h_to_h.weight"}), "accepted");
+}
+
+// DeepSpeed's ranks drift apart, as GPT-NeoX's do.
+TEST_F(RankAgreement, OfDeepSpeedsCopiesADifferenceIsNoted) {
+  fs::copy(golden("deepspeed"), path("run"), fs::copy_options::recursive);
+  EXPECT_EQ(read_megatron(path("run"), {}).notes.size(), 0U);
+  const std::string step = path("run/global_step4");
+  fs::copy_file(step + "/layer_03-model_01-model_states.pt",
+                step + "/layer_04-model_01-model_states.pt", fs::copy_options::overwrite_existing);
+  const CanonicalModel model = read_megatron(path("run"), {});
+  ASSERT_EQ(model.notes.size(), 1U);
+  EXPECT_THAT(model.notes[0], HasSubstr("/layer_04-model_01-model_states.pt: "));
+  EXPECT_THAT(model.notes[0], HasSubstr("is not the same as " + step + "/layer_04-model_00-"));
+}
+
+}  // namespace
+}  // namespace convert
