@@ -35,6 +35,7 @@ struct CanonicalModel {
   TokenizerHints tokenizer;
   int64_t iteration = 0;
   std::vector<std::string> notes;  ///< messages for the user, one sentence each
+  std::string training_note = {};  ///< one more, for who converts it to train on; may be empty
 
   /// The tensor called `name`. Errors: indexed::FormatError when there is none.
   const TensorSource& at(const std::string& name) const;

@@ -86,6 +86,7 @@ int run(Options& options, cli::Invocation& call) {
                                                      : "";
   CanonicalModel model = read_hf_folder(options.input);
   for (const std::string& note : model.notes) call.console.note(note);
+  if (!model.training_note.empty()) call.console.note(model.training_note);
   refuse_overwriting(options.to == "megatron"
                          ? overwritten_by_megatron(options.output)
                          : overwritten_by_start(options.output, model.iteration),

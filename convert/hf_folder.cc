@@ -456,11 +456,13 @@ CanonicalModel read_hf_folder(const std::string& folder) {
   CanonicalModel model;
   try {
     model.spec = read_config(*family, config);
+    model.training_note = training_note(*family, config, model.spec);
   } catch (const FormatError& e) {
     throw FormatError(config_path + ": " + e.what());
   } catch (const json::exception& e) {
     throw FormatError(config_path + ": a key has a value of another kind than it should");
   }
+  if (!model.training_note.empty()) model.training_note = config_path + ": " + model.training_note;
   std::map<std::string, TensorSource> tensors;
   for (const std::string& file : weight_files(folder)) add_file(folder + "/" + file, tensors);
   try {

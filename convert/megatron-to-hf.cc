@@ -407,6 +407,7 @@ int run(Options& options, cli::Invocation& call) {
   const TokenizerFiles tokenizer = find_tokenizer(options, model);
   model.spec.vocab_size = real_vocab_size(options, model, tokenizer);
   for (const std::string& note : model.notes) console.note(note);
+  if (!model.training_note.empty()) console.note(model.training_note);
   say_padding(options, model, console);
   if (options.to == "hf") trim_vocabulary(model, model.spec.vocab_size);
   if (const std::string note = end_note(model, tokenizer); !note.empty()) console.note(note);

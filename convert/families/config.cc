@@ -297,7 +297,8 @@ ordered_json write_config(const Family& family, const ModelSpec& spec) {
 ModelSpec read_config(const Family& family, const json& config) {
   ModelSpec spec = trainer::family_defaults(family.name);
   for (const KeyRow& row : family.keys)
-    if (row.use != KeyRow::Use::write) read_key(row, config, spec);
+    if (row.use != KeyRow::Use::write && row.use != KeyRow::Use::training)
+      read_key(row, config, spec);
   read_key({"vocab_size"}, config, spec);
   read_key({"tied_embeddings", spec.tied_embeddings ? "true" : "false"}, config, spec);
   spec.padded_vocab_size = spec.vocab_size;
@@ -316,6 +317,20 @@ ModelSpec read_config(const Family& family, const json& config) {
   if (const std::string reason = refusal(family, spec); !reason.empty())
     throw FormatError("not a " + std::string(family.name) + " model known here: " + reason);
   return spec;
+}
+
+std::string training_note(const Family& family, const json& config, const ModelSpec& spec) {
+  for (const KeyRow& row : family.keys) {
+    if (row.use != KeyRow::Use::training) continue;
+    const auto member = std::get<float ModelSpec::*>(trainer::model_field(row.field).member);
+    const json value = config.value(row.key(), json::parse(row.value));
+    const float kept = spec.*member;
+    if (real_number(row.key(), value, member) != kept)
+      return "key \"" + row.key() + "\" is " + value.dump() + ", but a model has one " +
+             std::string(row.field) + ": training on, and an export, will have " +
+             json(shortest(kept)).dump() + " here, too";
+  }
+  return {};
 }
 
 }  // namespace convert

@@ -37,10 +37,11 @@ struct NameRow {
 /// One key of config.json.
 struct KeyRow {
   enum class Use : uint8_t {
-    both,   ///< written, and read
-    write,  ///< written, but not read
-    read,   ///< not written
-    equal,  ///< written; if a config has it, it must equal the field's value
+    both,      ///< written, and read
+    write,     ///< written, but not read
+    read,      ///< not written
+    equal,     ///< written; if a config has it, it must equal the field's value
+    training,  ///< written; a real that only training reads: training_note() says if it is another
   };
   /// A field of trainer/spec/model_fields.h; empty: a key with one value in all supported models.
   std::string_view field;
@@ -80,6 +81,10 @@ std::string refusal(const Family& family, const trainer::ModelSpec& spec);
 nlohmann::ordered_json write_config(const Family& family, const trainer::ModelSpec& spec);
 /// The model's fields from a config.json. Errors: indexed::FormatError naming the key.
 trainer::ModelSpec read_config(const Family& family, const nlohmann::json& config);
+/// A message naming a key of the config that only training reads and whose value `spec`, which was
+/// read from it, cannot hold beside another key's; empty if there is none. Errors: the same.
+std::string training_note(const Family& family, const nlohmann::json& config,
+                          const trainer::ModelSpec& spec);
 
 /// The model's tensors under the family's names, in the order of forward.
 std::vector<std::pair<std::string, TensorSource>> export_tensors(const Family& family,

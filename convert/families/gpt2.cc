@@ -23,7 +23,7 @@ const Family kGpt2 = {
              {"activation", "gelu_tanh", "activation_function"},
              {"norm_epsilon", "1e-05", "layer_norm_epsilon"},
              {"hidden_dropout", "0.1", "resid_pdrop"},
-             {"hidden_dropout", "", "embd_pdrop", Use::write},
+             {"hidden_dropout", "0.1", "embd_pdrop", Use::training},
              {"attention_dropout", "0.1", "attn_pdrop"},
              {"init_method_std", "0.02"},
              {"", "true", "scale_attn_weights"},

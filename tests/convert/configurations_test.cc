@@ -136,6 +136,32 @@ TEST_F(Configurations, KeysForPositionsThatContradictEachOtherAreRefused) {
   EXPECT_EQ(with({{"rope_scaling", linear}, {"original_max_position_embeddings", 32}}), "accepted");
 }
 
+// Of GPT-2's two dropouts a model has one; nothing but training reads it.
+TEST_F(Configurations, ASecondDropoutIsNoted) {
+  fs::copy(families() + "/gpt2", path("hf"));
+  const json before = json::parse(read_file(path("hf/config.json")));
+  const auto note = [&](const json& embedding, const json& branches) {
+    json config = before;
+    for (const auto& [key, value] :
+         {std::pair("embd_pdrop", embedding), std::pair("resid_pdrop", branches)}) {
+      config[key] = value;
+      if (value.is_null()) config.erase(key);
+    }
+    std::ofstream(path("hf/config.json")) << config;
+    return read_hf_folder(path("hf")).training_note;
+  };
+  const std::string kept =
+      ", but a model has one hidden_dropout: training on, and an export, will have ";
+  EXPECT_EQ(note(0.2, 0.2), "");
+  EXPECT_EQ(note(nullptr, nullptr), "");
+  EXPECT_EQ(note(nullptr, 0.1), "");
+  EXPECT_EQ(note(0.0, 0.3),
+            path("hf/config.json") + ": key \"embd_pdrop\" is 0.0" + kept + "0.3 here, too");
+  EXPECT_THAT(note(nullptr, 0.3), HasSubstr("key \"embd_pdrop\" is 0.1"));  // the default
+  EXPECT_THAT(note(0, nullptr), HasSubstr("will have 0.1 here"));
+  EXPECT_THAT(error_of([&] { note(2, 0.1); }), HasSubstr("expected a number from 0 to 1"));
+}
+
 // What a family's models have and these do not is refused by its key, never computed otherwise.
 TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   const auto with = [&](const std::string& family, const char* key, const json& value) {
