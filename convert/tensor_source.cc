@@ -39,6 +39,7 @@ struct Store {
   int64_t rows = 0, row_bytes = 0;
   MappedRows mapped = {};  ///< if data is not null
   std::function<void(int64_t first, int64_t count, std::byte* out)> read = {};  ///< else
+  std::string place = {};  ///< of the source that it was made for
   // The origin of computed data, for sources that are made from it.
   std::optional<TensorSource> transposed = {}, converted = {};
   std::vector<TensorSource> columns = {};
@@ -86,8 +87,10 @@ const Runs* runs_of(const TensorSource& source) { return source.read_rows.target
 
 std::vector<Run> list_of(const TensorSource& source) {
   if (const Runs* runs = runs_of(source)) return *runs->list;
-  auto store = std::make_shared<Store>(
-      Store{.rows = source.rows(), .row_bytes = source.row_bytes(), .read = source.read_rows});
+  auto store = std::make_shared<Store>(Store{.rows = source.rows(),
+                                             .row_bytes = source.row_bytes(),
+                                             .read = source.read_rows,
+                                             .place = source.place});
   return {{store, 0, source.rows(), 0}};
 }
 
@@ -121,6 +124,7 @@ void set_runs(TensorSource& source, std::vector<Run> list) {
 TensorSource of_store(TensorSource source, Store store) {
   store.rows = source.rows();
   store.row_bytes = source.row_bytes();
+  store.place = source.place;
   set_runs(source, {{std::make_shared<const Store>(std::move(store)), 0, source.rows(), 0}});
   return source;
 }
@@ -132,6 +136,16 @@ const Store* whole_store(const TensorSource& source) {
   const Run& run = runs->list->front();
   const bool whole = run.first == 0 && run.count == run.store->rows && run.count == source.rows();
   return whole ? run.store.get() : nullptr;
+}
+
+/// Where a row comes from: of a joined source, its part's place.
+std::string place_of(const TensorSource& source, int64_t row) {
+  const Runs* runs = runs_of(source);
+  const Run* run = runs == nullptr ? nullptr : runs->find(row);
+  if (run == nullptr) return source.place;
+  const Store& store = *run->store;
+  const int64_t stored = run->first + row - run->begin;
+  return store.converted ? place_of(*store.converted, stored) : store.place;
 }
 
 bool lies_in_files(const Runs* runs) {
@@ -466,9 +480,13 @@ TensorSource add_one(const TensorSource& source) {
   return of_store(std::move(result), std::move(store));
 }
 
-void refuse_not_finite(const TensorSource& source, std::span<const std::byte> bytes) {
-  if (count_not_finite(source.dtype, bytes) > 0)
-    fail(source, "has numbers that are not finite in " + source.dtype);
+void refuse_not_finite(const TensorSource& source, int64_t at, std::span<const std::byte> bytes) {
+  if (count_not_finite(source.dtype, bytes) == 0) return;
+  const size_t element = static_cast<size_t>(source.element_bytes());
+  size_t wrong = 0;
+  while (count_not_finite(source.dtype, bytes.subspan(wrong, element)) == 0) wrong += element;
+  throw FormatError(place_of(source, (at + static_cast<int64_t>(wrong)) / source.row_bytes()) +
+                    ": has numbers that are not finite in " + source.dtype);
 }
 
 TensorSource zeros(const std::string& dtype, std::vector<int64_t> shape) {

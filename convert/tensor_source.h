@@ -111,9 +111,10 @@ TensorSource convert_dtype(const TensorSource& source, const std::string& dtype)
 /// Every element plus one, in the source's dtype: for norm weights that are stored minus one.
 TensorSource add_one(const TensorSource& source);
 
-/// Refuses bytes of a source that are numbers which are not finite: a model that is trained on with
-/// them is lost. Errors: indexed::FormatError naming the tensor and its dtype.
-void refuse_not_finite(const TensorSource& source, std::span<const std::byte> bytes);
+/// Refuses bytes of a source, from byte `at` on, that are numbers which are not finite: a model
+/// that is trained on with them is lost. Errors: indexed::FormatError naming the tensor, of joined
+/// ones the part that has the first such number, and the dtype.
+void refuse_not_finite(const TensorSource& source, int64_t at, std::span<const std::byte> bytes);
 
 /// Zeros, for biases that a format requires but the model lacks, and for vocabulary padding.
 TensorSource zeros(const std::string& dtype, std::vector<int64_t> shape);

@@ -183,7 +183,7 @@ void write_storages(ZipWriter& zip, size_t first, const std::vector<TensorSource
   }
   std::mutex mutex;  // of done, and of who is told
   for_each_block(tensors, [&](const TensorBlock& block) {
-    refuse_not_finite(tensors[block.tensor], block.bytes);
+    refuse_not_finite(tensors[block.tensor], block.at, block.bytes);
     sums[block.tensor][static_cast<size_t>(block.at / kBlockBytes)] = crc32(0, block.bytes);
     zip.write(first + block.tensor, block.at, block.bytes);
     const std::lock_guard<std::mutex> lock(mutex);

@@ -165,7 +165,7 @@ static void save(const CanonicalModel& model, trainer::CheckpointRoot& root, int
                       [from = &source](int64_t at, int64_t size) {
                         thread_local Scratch scratch;
                         const std::span<const std::byte> bytes = from->block(at, size, scratch);
-                        refuse_not_finite(*from, bytes);
+                        refuse_not_finite(*from, at, bytes);
                         return bytes;
                       },
                       [from = &source] { from->release(); }});

@@ -549,5 +549,30 @@ TEST_F(ConvertTest, NumbersThatAreNotFiniteAreSaid) {
   EXPECT_THAT(result.notes[0], HasSubstr("transformer.ln_f.bias: 8 of 8 numbers are not finite"));
 }
 
+// Also where q, k and v, or gate and up, become one tensor, whose parts are rows apart.
+TEST_F(ConvertTest, NumbersThatAreNotFiniteHaveTheirTensorsName) {
+  const CanonicalModel whole = read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/llama");
+  for (const std::string part : {"self_attention.linear_q", "self_attention.linear_k",
+                                 "self_attention.linear_v", "mlp.linear_gate", "mlp.linear_up"}) {
+    CanonicalModel model = whole;
+    TensorSource& source = model.tensors.at(layer_name(1, part + ".weight"));
+    const std::string name = source.place;
+    source = TensorSource{source.dtype, source.shape,
+                          [of = source](int64_t first, int64_t count, std::byte* out) {
+                            of.read_rows(first, count, out);
+                            if (first + count < of.rows()) return;
+                            const float nan = std::numeric_limits<float>::quiet_NaN();
+                            std::memcpy(out + count * of.row_bytes() - 4, &nan, 4);
+                          },
+                          name};
+    const auto says = [&](const char* dtype) {
+      return name + ": has numbers that are not finite in " + dtype;
+    };
+    EXPECT_EQ(error_of([&] { write_trainer_checkpoint(model, path("run"), 1); }), says("F32"));
+    const MegatronTarget target{.path = path("m.pt"), .divisible_by = 1, .dtype = "BF16"};
+    EXPECT_EQ(error_of([&] { write_megatron(model, {}, target); }), says("BF16"));
+  }
+}
+
 }  // namespace
 }  // namespace convert
