@@ -407,7 +407,7 @@ void untie_if_different(const Family& family, const std::map<std::string, Tensor
 
 bool is_model_file(const std::string& name) {
   static const std::regex kWeights(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
-  return name == kIndex || is_tokenizer_file(name) || std::regex_match(name, kWeights);
+  return name == kIndex || has_tokenizer_name(name) || std::regex_match(name, kWeights);
 }
 
 HfResult write_hf_folder(const CanonicalModel& model, const Family& family,

@@ -43,7 +43,8 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
                          const TokenizerFiles& tokenizer, const HfTarget& target);
 
 /// Whether from_pretrained reads a file of this name besides config.json: weights, their index,
-/// tokenizer files. Other names, such as model_ema.safetensors, belong to the user.
+/// tokenizer files. Other names, such as model_ema.safetensors or tokenizer.notes, belong to the
+/// user.
 bool is_model_file(const std::string& name);
 
 /// Reads a folder of any family. Its vocabulary has no padding: vocab_size is that of config.json.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
@@ -177,14 +178,17 @@ std::vector<TokenizerFile> files_of(const std::string& folder) {
 
 }  // namespace
 
+bool has_tokenizer_name(const std::string& name) {
+  static const std::regex kNames(
+      R"((vocab|special_tokens_map|added_tokens|tekken|tokenizer|tokenizer_config)\.json|)"
+      R"(vocab\.txt|merges\.txt|spiece\.model|sentencepiece\.bpe\.model|)"
+      R"(chat_template\.(jinja|json)|tokenizer\.model(\.v\d+(m\d+)?)?|tokenizer\.[\d.]+\.json)");
+  return std::regex_match(name, kNames);
+}
+
 bool is_tokenizer_file(const std::string& name) {
-  for (const char* whole :
-       {"vocab.json", "vocab.txt", "merges.txt", "special_tokens_map.json", "added_tokens.json",
-        "spiece.model", "sentencepiece.bpe.model", "tekken.json"})
-    if (name == whole) return true;
-  return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
-         name.starts_with("tokenization_") || name.starts_with("chat_template") ||
-         name.ends_with(".tiktoken");
+  return has_tokenizer_name(name) || name.ends_with(".tiktoken") ||
+         (name.starts_with("tokenization_") && name.ends_with(".py"));
 }
 
 std::vector<std::string> tokenizer_file_names(const std::string& folder) {
@@ -194,7 +198,8 @@ std::vector<std::string> tokenizer_file_names(const std::string& folder) {
     if (entry.is_regular_file() && is_tokenizer_file(name)) names.push_back(name);
     if (!entry.is_directory() || name != kTemplatesFolder) continue;
     for (const fs::directory_entry& inner : fs::directory_iterator(entry.path()))
-      if (inner.is_regular_file()) names.push_back(name + "/" + inner.path().filename().string());
+      if (inner.is_regular_file() && inner.path().extension() == ".jinja")
+        names.push_back(name + "/" + inner.path().filename().string());
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -104,10 +104,16 @@ class TokenizerBeside {
 /// any part of it. Empty where there is none.
 std::string folder_beside_checkpoint(const std::string& path);
 
-/// Whether a file of this name belongs to a tokenizer.
+/// Whether transformers reads and writes a tokenizer's file of exactly this name, which is another
+/// model's in a folder that is written again.
+bool has_tokenizer_name(const std::string& name);
+
+/// Whether a file of this name is copied with a tokenizer: has_tokenizer_name(), or a file of a
+/// tokenizer's own code (tokenization_*.py, *.tiktoken), which only its tokenizer_config.json makes
+/// transformers read, and which elsewhere may be anybody's.
 bool is_tokenizer_file(const std::string& name);
 
-/// Names of the tokenizer files in `folder`, sorted; those of additional_chat_templates too.
+/// Names of the tokenizer files in `folder`, sorted; templates of additional_chat_templates too.
 /// Errors: std::system_error.
 std::vector<std::string> tokenizer_file_names(const std::string& folder);
 

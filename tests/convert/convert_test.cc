@@ -269,19 +269,29 @@ TEST_F(ConvertTest, FilesOfOthersStay) {
     EXPECT_TRUE(mine(name));
     fs::remove(path("hf/" + name));
   }
-  put("model_ema.safetensors");
-  put("model-00002-of-00003.safetensors");
-  put("notes");
+  const std::vector<std::string> others = {
+      "model_ema.safetensors",  "notes",
+      "tokenizer.notes",        "tokenization_mine.py",
+      "chat_template_mine.txt", "chat_template.jinja.bak",
+      "mine.tiktoken",          "additional_chat_templates/notes"};
+  for (const std::string& name : others) put(name);
+  const std::vector<std::string> old = {"tokenizer.model",
+                                        "tokenizer.model.v3",
+                                        "tokenizer.4.0.0.json",
+                                        "chat_template.jinja",
+                                        "additional_chat_templates/tools.jinja",
+                                        "model-00002-of-00003.safetensors"};
+  for (const std::string& name : old) put(name);
   write(true);
-  EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
-  EXPECT_FALSE(fs::exists(path("hf/model-00002-of-00003.safetensors")));
+  for (const std::string& name : others) EXPECT_TRUE(mine(name)) << name;
+  for (const std::string& name : old) EXPECT_FALSE(fs::exists(path("hf/" + name))) << name;
   // A killed run leaves a record of its files, so the same command can run again. What somebody has
   // put there since is not replaced.
   fs::remove(path("hf/config.json"));
   {
     std::ofstream mark(path("hf/.megatron-to-hf.unfinished"));
     for (const fs::directory_entry& entry : fs::directory_iterator(path("hf")))
-      if (const std::string name = entry.path().filename(); name != "notes" && !mine(name))
+      if (const std::string name = entry.path().filename(); entry.is_regular_file() && !mine(name))
         mark << file_identity(entry.path()) << ' ' << name << '\0';
   }
   for (const std::string name : {"model.safetensors", "tokenizer.json", "vocab.txt"}) {
