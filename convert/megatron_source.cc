@@ -330,17 +330,15 @@ CanonicalModel assemble(const Shares& shares, Value root, bool core, const std::
   return model;
 }
 
-// What several ranks hold whole must be the same on all of them. DeepSpeed's ranks drift apart in
-// training, as GPT-NeoX's do.
-void compare_copies(Collected found, bool deepspeed, CanonicalModel& model) {
+// Says where what several ranks hold whole is not the same on all of them: ranks drift apart in
+// training where their sums have no fixed order, so this alone is no error.
+void compare_copies(Collected found, CanonicalModel& model) {
   const auto head = found.shares.find("output_layer.weight");
   if (model.spec.tied_embeddings && head != found.shares.end())
     for (size_t rank = 0; rank < head->second.size(); ++rank)
       found.twins.emplace_back(found.shares.at(kWords).at(rank), head->second[rank]);
   const std::string differing = differing_copy(found.shares, found.twins);
-  if (differing.empty()) return;
-  if (!deepspeed) throw FormatError(differing);
-  model.notes.push_back(differing + ", which is taken");
+  if (!differing.empty()) model.notes.push_back(differing + ", which is taken");
 }
 
 // Whole tensors, so one share of each. A gated MLP's two halves may be two tensors, _w and _v.
@@ -390,7 +388,7 @@ CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
   const Value root = ranks[0].states->root();
   const double version = root.find("checkpoint_version") ? checkpoint_version(root) : 3;
   CanonicalModel model = assemble(shares, root, false, folder, version, options);
-  compare_copies({std::move(shares), {}}, true, model);
+  compare_copies({std::move(shares), {}}, model);
   return model;
 }
 
@@ -448,7 +446,7 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     Collected found = collect(ranks);
     CanonicalModel model =
         assemble(found.shares, root, is_core(root), place, std::nullopt, options);
-    compare_copies(std::move(found), false, model);
+    compare_copies(std::move(found), model);
     return model;
   }
   if (is_neox_checkpoint(place)) return read_neox(place, options);
@@ -463,17 +461,17 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     const double version = root && root.find("checkpoint_version") ? checkpoint_version(root) : 3;
     Collected found{collect_layers(layers), {}};
     CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
-    compare_copies(std::move(found), true, model);
+    compare_copies(std::move(found), model);
     return model;
   }
   check_ranks(ranks, place);
   const Value root = ranks[0].file->root();
-  const bool deepspeed = static_cast<bool>(root.find("module"));
   std::optional<double> version;
-  if (deepspeed && !root.find("checkpoint_version")) version = 3;  // DeepSpeed came after version 3
+  if (root.find("module") && !root.find("checkpoint_version"))
+    version = 3;  // DeepSpeed came after version 3
   Collected found = collect(ranks);
   CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
-  compare_copies(std::move(found), deepspeed, model);
+  compare_copies(std::move(found), model);
   return model;
 }
 
