@@ -535,20 +535,28 @@ void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
   sync_all(std::span(files).first(manifest_ == nullptr ? 2 : 3));
 }
 
-void IndexedDatasetBuilder::give_names() {
+void IndexedDatasetBuilder::give_names(std::span<IndexedDatasetBuilder* const> datasets,
+                                       std::span<const std::string> surplus) {
   const NamingSection section;
-  // The manifest of an earlier dataset of this name would describe bytes that no longer exist.
-  if (manifest_ == nullptr && removes_manifest_) {
-    refuse_bad_target(prefix_ + ".idx", options_.existing);  // by now it may be another process's
-    ::unlink(manifest_path(prefix_).c_str());
+  std::vector<OutputFile*> files;
+  for (IndexedDatasetBuilder* one : datasets) {
+    // The manifest of an earlier dataset of this name would describe bytes that no longer exist.
+    if (one->manifest_ == nullptr && one->removes_manifest_) {
+      // By now it may be another process's.
+      refuse_bad_target(one->prefix_ + ".idx", one->options_.existing);
+      ::unlink(manifest_path(one->prefix_).c_str());
+    }
+    if (one->manifest_ != nullptr) files.push_back(one->manifest_.get());
+    files.push_back(&one->bin_);
   }
-  OutputFile* const set[] = {manifest_.get(), &bin_, &idx_};
-  commit_set(std::span(set).subspan(manifest_ == nullptr ? 1 : 0));
+  for (IndexedDatasetBuilder* one : datasets) files.push_back(&one->idx_);
+  commit_set(files, datasets.size(), surplus);
 }
 
 void IndexedDatasetBuilder::finish(const Provenance& provenance) {
   prepare(provenance);
-  give_names();
+  IndexedDatasetBuilder* const self = this;
+  give_names(std::span(&self, 1));
 }
 
 }  // namespace indexed

@@ -110,10 +110,13 @@ class IndexedDatasetBuilder {
   void finish(const Provenance& provenance = {});
 
   /// The steps of finish(), for several datasets that belong together: end_writing() writes index
-  /// and manifest; prepare() does so if necessary, and syncs to the disk; give_names() renames.
+  /// and manifest; prepare() does so if necessary, and syncs to the disk; give_names() renames the
+  /// files of all, indices last. `surplus`: indices of an earlier set that this one does not have,
+  /// removed before anything is renamed. An end in between leaves a .bin without its .idx.
   void end_writing(const Provenance& provenance = {});
   void prepare(const Provenance& provenance = {});
-  void give_names();
+  static void give_names(std::span<IndexedDatasetBuilder* const> datasets,
+                         std::span<const std::string> surplus = {});
 
   int64_t num_documents() const noexcept { return num_documents_; }
   int64_t num_sequences() const noexcept { return num_sequences_; }

@@ -470,33 +470,47 @@ void sync_all(std::span<OutputFile* const> files) {
   for (OutputFile* file : files) file->sync();
 }
 
-void commit_set(std::span<OutputFile* const> files) {
+void commit_set(std::span<OutputFile* const> files, size_t num_last,
+                std::span<const std::string> surplus) {
   sync_all(files);
   check_mapped_files();
   for (const OutputFile* file : files) file->check_target();
   const NamingSection section;
-  // One that must not be replaced was not there a moment ago: now it would be another process's.
-  if (files.size() > 1 && replaces(files.back()->existing_)) {
-    const OutputFile& last = *files.back();
-    if (::unlink(last.target_.c_str()) == 0) {
-      sync_folder(last.target_);
-    } else if (errno != ENOENT) {
-      fail(last.path_, errno);
+  const auto sync_folders = [](const std::vector<std::string>& paths) {
+    std::vector<std::string> synced;
+    for (const std::string& path : paths) {
+      const std::string folder = folder_of(path);
+      if (std::ranges::find(synced, folder) != synced.end()) continue;
+      sync_folder(path);
+      synced.push_back(folder);
     }
+  };
+  std::vector<std::string> removed;
+  const auto remove = [&](const std::string& target, const std::string& path) {
+    if (::unlink(target.c_str()) == 0) {
+      removed.push_back(target);
+    } else if (errno != ENOENT) {
+      fail(path, errno);
+    }
+  };
+  // One that must not be replaced was not there a moment ago: now it would be another process's.
+  for (const OutputFile* last : files.last(num_last)) {
+    if (files.size() > 1 && replaces(last->existing_)) remove(last->target_, last->path_);
   }
-  for (OutputFile* file : files) {
-    // Data and index may be in different folders; all other names are on the disk before the last
-    // one appears.
-    if (file == files.back() && files.size() > 1) sync_folder(files.front()->target_);
-    file->rename_into_place();
-  }
-  std::vector<std::string> synced;
-  for (const OutputFile* file : files) {
-    const std::string folder = folder_of(file->target_);
-    if (std::ranges::find(synced, folder) != synced.end()) continue;
-    sync_folder(file->target_);
-    synced.push_back(folder);
-  }
+  for (const std::string& path : surplus) remove(path, path);
+  sync_folders(removed);
+  std::vector<std::string> targets;
+  for (const OutputFile* file : files) targets.push_back(file->target_);
+  const auto rename = [&](std::span<OutputFile* const> some) {
+    for (OutputFile* file : some) file->rename_into_place();
+  };
+  // Data and index may be in different folders; all other names are on the disk before one of the
+  // last appears.
+  const size_t others = files.size() - num_last;
+  rename(files.first(others));
+  sync_folders({targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(others)});
+  rename(files.last(num_last));
+  sync_folders(targets);
 }
 
 std::string target_of(const std::string& path) { return resolve_link(path); }

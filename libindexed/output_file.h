@@ -116,7 +116,8 @@ class OutputFile {
 
  private:
   friend void sync_all(std::span<OutputFile* const> files);
-  friend void commit_set(std::span<OutputFile* const> files);
+  friend void commit_set(std::span<OutputFile* const> files, size_t num_last,
+                         std::span<const std::string> surplus);
 
   void open_temporary(mode_t mode);
   [[noreturn]] void fail_writing(std::span<const std::byte> bytes) const;
@@ -143,11 +144,14 @@ class OutputFile {
 /// file system then needs one commit, not one for each file.
 void sync_all(std::span<OutputFile* const> files);
 
-/// Commits files that belong together, so that the last one's name means that all are complete:
-/// syncs all; removes the old target of the last; renames from the first to the last; syncs the
-/// folders. For a dataset: {manifest, bin, idx}. Errors: those of commit(); then the last file
-/// exists under neither name, new or old, unless nothing was changed yet.
-void commit_set(std::span<OutputFile* const> files);
+/// Commits files that belong together, so that the names of the last `num_last` mean that all are
+/// complete: syncs all; removes the old targets of the last ones, and `surplus`, files of the old
+/// set that the new one does not have; renames from the first to the last; syncs the folders. For a
+/// dataset: {manifest, bin, idx}. For several, all indices are last, so that no reader finds old
+/// and new ones together. Errors: those of commit(); then a last file that has not got its name
+/// exists under neither, new or old, unless nothing was changed yet.
+void commit_set(std::span<OutputFile* const> files, size_t num_last = 1,
+                std::span<const std::string> surplus = {});
 
 /// While one exists, a signal that ends the process waits (remove_temporaries), so that outputs
 /// that belong together get their names all at once or not at all. The end of the last one raises

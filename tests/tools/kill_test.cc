@@ -266,6 +266,74 @@ TEST_F(EarlierQuarantine, StaysWhereTheRunFails) {
   expect_kept(words, "x.quarantine", "x_text_document.idx");
 }
 
+// With --force, and other shards: after a kill the folder has the old dataset, the new one, or
+// shards that nobody reads; the same command again mends it.
+class ReplacedShards : public ToolTest {
+ protected:
+  /// What merge-datasets makes of the shards in `out`; empty if it refuses them.
+  std::string merged() const {
+    make_folder("whole");
+    const Ended ended =
+        run("out", {"merge-datasets", "-q", "--input", ".", "--output-prefix", "../whole/x"});
+    if (ended.status == 0) return files("whole").at("x.bin");
+    EXPECT_NE(ended.err.find("has no partner"), std::string::npos) << ended.err;
+    return "";
+  }
+
+  std::vector<std::string> shards_of(const std::string& tokens, const std::string& input) const {
+    return tokenize({"-w", "1", "-f", "--shard-tokens", tokens, "-o", "x", "--input", input});
+  }
+
+  /// Old shards of `before` tokens, new ones of `after`.
+  void expect_no_mixture(const std::string& before, const std::string& after) const {
+    const std::vector<std::string> words = shards_of(after, "../in/new.jsonl");
+    make_folder("out");
+    ASSERT_EQ(run("out", shards_of(before, "../in/old.jsonl")).status, 0);
+    const std::string old_whole = merged();
+    const auto old_files = files("out");
+    const auto fresh = [&] {
+      make_folder("out");
+      for (const auto& [name, bytes] : old_files)
+        std::ofstream(folder_ + "/out/" + name, std::ios::binary) << bytes;
+    };
+    std::map<std::string, std::string> shim = {{"LD_PRELOAD", FAULT_SHIM},
+                                               {"FAULT_ROOT", folder_ + "/out"}};
+    shim["FAULT_COUNT"] = folder_ + "/count";
+    ASSERT_EQ(run("out", words, shim).status, 0);
+    const auto new_files = files("out");
+    const std::string new_whole = merged();
+    ASSERT_NE(new_whole, old_whole);
+    long operations = 0;
+    std::ifstream(folder_ + "/count", std::ios::binary)
+        .read(reinterpret_cast<char*>(&operations), sizeof operations);
+    int refused = 0;
+    for (long at = operations; at > 0; --at) {
+      fresh();
+      shim["FAULT_AT"] = std::to_string(at);
+      EXPECT_EQ(run("out", words, shim).status, 128 + SIGKILL);
+      const std::string when = "killed at operation " + std::to_string(at);
+      const std::string whole = merged();
+      EXPECT_TRUE(whole.empty() || whole == old_whole || whole == new_whole) << when;
+      EXPECT_EQ(run("out", words).status, 0) << when;
+      EXPECT_EQ(difference(files("out"), new_files), "") << when << ", the same command again";
+      if (whole == old_whole) break;  // before the first name
+      refused += whole.empty();
+    }
+    EXPECT_GT(refused, 5);
+  }
+};
+
+TEST_F(ReplacedShards, AreNeverMixedWithNewOnes) {
+  make_folder("in");
+  for (const std::string name : {"old", "new"}) {
+    std::ofstream out(folder_ + "/in/" + name + ".jsonl");
+    for (int i = 0; i < 12; ++i) out << "{\"text\":\"" << name << " text " << i << "\"}\n";
+  }
+  expect_no_mixture("60", "60");
+  expect_no_mixture("30", "100");
+  expect_no_mixture("100", "30");
+}
+
 // Two commands with one output: the one that is late takes nothing away from the other.
 class OneOutput : public ToolTest {};
 
@@ -322,7 +390,9 @@ TEST_P(KillTest, NamesAreGivenToWhatIsOnTheDisk) {
             0);
   std::ifstream log(folder_ + "/log");
   int named = 0;
-  const auto relies = [](const std::string& path) { return path.ends_with(".idx"); };
+  const auto relies = [](const std::string& path, const std::string& earlier) {
+    return path.ends_with(".idx") && !earlier.ends_with(".idx");
+  };
   EXPECT_EQ(torn_by_a_power_cut(log, relies, named), std::vector<std::string>());
   EXPECT_GT(named, 0);
 }

@@ -3,6 +3,7 @@
 #include "tools/tokenize/dataset_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 
 /// A manifest lists at most this many runs of lines; after these only the files.
 constexpr size_t kMaxRuns = 65536;
+
+constexpr std::array kEndings = {".manifest", ".bin", ".idx"};
 
 bool has_index(const std::string& prefix) { return fs::exists(prefix + ".idx"); }
 
@@ -108,16 +111,21 @@ void DatasetWriter::refuse_other_form() const {
   }
 }
 
-/// Removes surplus shards of an earlier run that this one replaces: readers would use them too.
-void DatasetWriter::remove_old_shards() const {
+/// Prefixes of surplus shards of an earlier run that this one replaces: readers would use them too.
+/// Those that a killed run has left without their .idx are among them.
+std::vector<std::string> DatasetWriter::surplus_shards() const {
+  std::vector<std::string> found;
+  if (names_.shard_tokens == 0 || options_.existing != indexed::Existing::replace) return found;
   for (size_t key = 0; key < keys_.size(); ++key) {
     for (int64_t shard = static_cast<int64_t>(keys_[key].shards.size()); shard < kMostShards;
          ++shard) {
       const std::string prefix = names_.prefix(key, shard);
-      if (!has_index(prefix)) break;
-      for (const char* ending : {".idx", ".bin", ".manifest"}) fs::remove(prefix + ending);
+      const auto exists = [&](const char* ending) { return fs::exists(prefix + ending); };
+      if (std::ranges::none_of(kEndings, exists)) break;
+      found.push_back(prefix);
     }
   }
+  return found;
 }
 
 void DatasetWriter::open_shard(size_t key) {
@@ -228,10 +236,16 @@ void DatasetWriter::prepare() {
 
 void DatasetWriter::give_names() {
   const indexed::NamingSection section;
+  std::vector<indexed::IndexedDatasetBuilder*> all;
   for (const Key& key : keys_)
-    for (const auto& shard : key.shards) shard->give_names();
-  if (names_.shard_tokens > 0 && options_.existing == indexed::Existing::replace)
-    remove_old_shards();
+    for (const auto& shard : key.shards) all.push_back(shard.get());
+  const std::vector<std::string> surplus = surplus_shards();
+  std::vector<std::string> indices;
+  for (const std::string& prefix : surplus) indices.push_back(prefix + ".idx");
+  indexed::IndexedDatasetBuilder::give_names(all, indices);
+  // From the last on: after a kill surplus_shards() finds those that are left.
+  for (size_t i = surplus.size(); i > 0; --i)
+    for (const char* ending : kEndings) fs::remove(surplus[i - 1] + ending);
 }
 
 std::vector<DatasetWriter::Written> DatasetWriter::written() const {

@@ -65,7 +65,8 @@ class DatasetWriter {
     keys_[key].shards.back()->add_encoded_ahead(bytes);
   }
 
-  /// Writes the indices and manifests; afterwards the files can get their names, all together.
+  /// Writes the indices and manifests; afterwards the files can get their names, all together: the
+  /// old indices, surplus ones too, are gone before the first new name, and new ones come last.
   void prepare();
   void give_names();
 
@@ -87,7 +88,7 @@ class DatasetWriter {
   bool was_killed() const;
   void refuse_old_shards() const;
   void refuse_other_form() const;
-  void remove_old_shards() const;
+  std::vector<std::string> surplus_shards() const;
   void open_shard(size_t key);
   void close_shard(size_t key);
   void add_to_shards(size_t key, const EncodedKey& encoded);
