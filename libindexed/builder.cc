@@ -172,6 +172,11 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOp
       document_runs_(prefix_ + ".idx"),
       bin_segments_(1),
       idx_segments_(options.multimodal ? 5 : 4) {
+  // Without `replace` the one that is late finds the files of the other.
+  if (options_.existing == Existing::replace) {
+    bin_.refuse_second_writer();
+    idx_.refuse_second_writer();
+  }
   const std::string path = manifest_path(prefix_);
   const Existing earlier = existing_manifest(prefix_, options_.existing);
   if (options_.manifest)

@@ -55,7 +55,8 @@ struct DocumentRun {
 /// One dataset being written; it appears, complete, after finish().
 class IndexedDatasetBuilder {
  public:
-  /// Opens the temporaries. Errors: those of OutputFile.
+  /// Opens the temporaries. Errors: those of OutputFile; EBUSY where `existing` is replace and
+  /// another process writes the same dataset.
   IndexedDatasetBuilder(std::string prefix, const BuilderOptions& options);
 
   /// Appends one document: its tokens, cut into sequences of these lengths. No lengths: an empty

@@ -198,10 +198,9 @@ bool lock(int fd) noexcept {
   return errno != EWOULDBLOCK && errno != EINTR;  // a file system without locks: rely on O_EXCL
 }
 
-// Calls use(folder, name) for each `.NAME.<digits>.tmp` beside the target whose lock no running
-// process holds.
+// Calls use(folder, name, fd) for each `.NAME.<digits>.tmp` beside the target.
 template <class Use>
-void for_stale_temporaries(const std::string& target, Use use) {
+void for_temporaries(const std::string& target, Use use) {
   DIR* folder = ::opendir(folder_of(target).c_str());
   if (folder == nullptr) return;
   const std::string begin = "." + name_of(target) + ".";
@@ -216,10 +215,18 @@ void for_stale_temporaries(const std::string& target, Use use) {
     const int fd =
         ::openat(::dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) use(::dirfd(folder), entry->d_name);
+    use(::dirfd(folder), entry->d_name, fd);
     ::close(fd);
   }
   ::closedir(folder);
+}
+
+// The same, with use(folder, name), for those whose lock no running process holds.
+template <class Use>
+void for_stale_temporaries(const std::string& target, Use use) {
+  for_temporaries(target, [&](int folder, const char* name, int fd) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) use(folder, name);
+  });
 }
 
 // Removes all but `own`, which has no lock if the file system has none.
@@ -316,6 +323,23 @@ void OutputFile::open_temporary(mode_t mode) {
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
   fail_to_open(path_ + (code == EBUSY ? ": being written by another process" : ""), code);
+}
+
+void OutputFile::refuse_second_writer() const {
+  const std::string own = name_of(temporary_);
+  for (int pause = 0;; ++pause) {
+    bool others = false, first = true;
+    for_temporaries(target_, [&](int, const char* name, int fd) {
+      if (name == own || ::flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+      others = true;
+      first = first && own < name;
+    });
+    if (!others) return;
+    // Who only looks for left files holds a lock for a moment. Of two that begin together the first
+    // by name goes on, when the other has gone.
+    if (pause == (first ? 200 : 20)) fail(path_ + ": being written by another process", EBUSY);
+    ::usleep(10'000);
+  }
 }
 
 OutputFile::~OutputFile() { forget(); }

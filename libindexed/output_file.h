@@ -67,6 +67,12 @@ class OutputFile {
   /// std::system_error.
   explicit OutputFile(const UnnamedFile& file);
 
+  /// For one file of several that must come from one run: refuses a target that another process is
+  /// writing, also when both replace it. Of two that ask at the same time one is refused. Waits for
+  /// up to two seconds. A file system without locks shows no other. Errors: std::system_error,
+  /// EBUSY.
+  void refuse_second_writer() const;
+
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();

@@ -379,6 +379,70 @@ TEST_F(OneOutput, StaysThatOfTheFirst) {
   EXPECT_EQ(difference(files("out"), written), "");
 }
 
+// Where both replace: the first is stopped at each of its operations. The second is refused or ends
+// well, and what both leave is one dataset.
+TEST_F(OneOutput, IsNeverOfTwoRunsThatReplace) {
+  make_folder("in");
+  for (const auto& [prefix, seed] : {std::pair("a", "1"), {"b", "2"}})
+    ASSERT_EQ(run("in", {"make-dataset", prefix, "40", "90", seed}).status, 0);
+  const auto merge = [](const std::string& prefix, const std::string& output) {
+    return std::vector<std::string>{"merge-datasets",  "-q",  "--force", "../in/" + prefix,
+                                    "--output-prefix", output};
+  };
+  std::map<std::string, std::string> shim = {{"LD_PRELOAD", FAULT_SHIM},
+                                             {"FAULT_ROOT", folder_ + "/out"}};
+  shim["FAULT_SIGNAL"] = std::to_string(SIGSTOP);
+  int refused = 0;
+  bool stopped = true;
+  for (int at = 1; stopped; ++at) {
+    make_folder("out");
+    ASSERT_EQ(run("out", merge("a", "x")).status, 0);
+    shim["FAULT_AT"] = std::to_string(at);
+    const pid_t pid = start("out", merge("b", "x"), shim);
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    stopped = WIFSTOPPED(status);
+    if (!stopped) break;
+    const std::string when = "stopped at operation " + std::to_string(at);
+    EXPECT_EQ(run("out", merge("b", "beside")).status, 0) << when;
+    const Ended second = run("out", merge("a", "x"));
+    if (second.status != 0) {
+      EXPECT_TRUE(
+          second.err.starts_with("merge-datasets: x.") &&
+          second.err.ends_with(": being written by another process: device or resource busy\n"))
+          << when << ": " << second.err;
+      ++refused;
+    }
+    if (at % 3 == 0) {  // a killed one is no obstacle
+      kill(pid, SIGKILL);
+      wait(pid);
+      EXPECT_EQ(run("out", merge("a", "x")).status, 0) << when;
+    } else {
+      kill(pid, SIGCONT);
+      EXPECT_EQ(wait(pid).status, 0) << when;
+    }
+    EXPECT_EQ(run("out", {"inspect-dataset", "verify", "-q", "x"}).status, 0) << when;
+    EXPECT_EQ(files("out").size(), 6U) << when;
+  }
+  EXPECT_GT(refused, 5);
+}
+
+// Of two that begin at the same time one is refused, and one ends well.
+TEST_F(OneOutput, IsThatOfOneOfTwoThatBeginTogether) {
+  make_folder("in");
+  ASSERT_EQ(run("in", {"make-dataset", "a", "4000", "90", "1"}).status, 0);
+  for (int round = 0; round < 20; ++round) {
+    make_folder("out");
+    const std::vector<std::string> words = {
+        "merge-datasets", "-q", "--force", "../in/a", "../in/a", "../in/a", "--output-prefix", "x"};
+    const pid_t one = start("out", words), other = start("out", words);
+    const int first = wait(one).status, second = wait(other).status;
+    EXPECT_TRUE(first == 0 || second == 0) << first << " " << second;
+    EXPECT_EQ(run("out", {"inspect-dataset", "verify", "-q", "x"}).status, 0);
+    EXPECT_EQ(files("out").size(), 3U);
+  }
+}
+
 // An index is named when the data it describes has its name for good.
 TEST_P(KillTest, NamesAreGivenToWhatIsOnTheDisk) {
   fresh();
