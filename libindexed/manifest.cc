@@ -292,8 +292,9 @@ void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> mor
 std::optional<SourceLine> source_of(std::span<const SourceRun> sources, int64_t k) {
   for (const SourceRun& run : sources) {
     if (k >= run.first_document && k - run.first_document < run.num_documents) {
-      return SourceLine{run.path,
-                        run.first_line > 0 ? run.first_line + (k - run.first_document) : 0};
+      const int64_t document = k - run.first_document;
+      return SourceLine{run.path, run.first_line > 0 ? run.first_line + document : 0, document,
+                        run.num_documents};
     }
   }
   return std::nullopt;

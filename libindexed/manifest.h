@@ -103,7 +103,9 @@ void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> mor
 /// The run and line from which document `k` came, or nothing.
 struct SourceLine {
   std::string path = {};
-  int64_t line;  ///< from 1; 0 when unknown
+  int64_t line;           ///< from 1; 0 when unknown
+  int64_t document;       ///< of those of the run, from 0
+  int64_t num_documents;  ///< of the run
 };
 std::optional<SourceLine> source_of(std::span<const SourceRun> sources, int64_t k);
 

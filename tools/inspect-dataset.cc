@@ -224,7 +224,7 @@ void where(Options& options, const std::string& prefix) {
     const Run run = open_run(options, {prefix});
     const indexed::SplitData::Place place = run.split->place(*options.sample);
     const indexed::IndexedDataset& data = run.data.datasets()[place.member->dataset];
-    const dataset::SourceFinder finder(data);
+    dataset::SourceFinder finder(data);
     std::vector<indexed::SamplePiece> pieces;
     place.member->index.pieces(place.sample, data, pieces);
     int64_t at = 0;

@@ -1,5 +1,6 @@
 # shuffle-index: files under Megatron's names (their bytes are held by indexed_test), repeated runs,
 # wrong requests, and --rewrite, whose bytes do not depend on the memory it may use.
+. "$(dirname "$0")/prelude"
 set -u
 status() { "$@" 2>err; echo "status $?"; sed 's/^/  /' err; }
 make-dataset a 400 60 1
@@ -95,6 +96,29 @@ cmp wide.bin narrow.bin && cmp wide.idx narrow.idx && echo equal
 inspect-dataset verify one wide narrow
 inspect-dataset where wide --document 11
 inspect-dataset peek --ids wide --document 11 --max-tokens 5
+echo "- where, through merges and shuffles"
+seq 9 | sed 's/.*/{"text": "line &"}/' >lines.jsonl
+bpe-tokenize -q $VOCAB -o lines lines.jsonl
+shuffle-index -q --data-path lines_text_document --rewrite shuffled
+merge-datasets -q shuffled lines_text_document shuffled --output-prefix merged
+shuffle-index -q --data-path merged shuffled --rewrite again
+merge-datasets -q again --output-prefix whole
+for name in shuffled merged again whole; do
+  documents=$(inspect-dataset $name | grep -oE '[0-9]+ documents' | cut -d' ' -f1)
+  wrong=0
+  for k in $(seq 0 $((documents - 1))); do
+    line=$(inspect-dataset where $name --document $k)
+    said=$(inspect-dataset peek $name ${VOCAB% --no*} --document $k | tail -n 1)
+    [ "$line" = "lines.jsonl:${said##*line }" ] || { wrong=1; echo "$name $k: $line, $said"; }
+  done
+  echo "$name: $documents documents, wrong: $wrong"
+done
+mkdir away; mv shuffled.manifest away
+inspect-dataset where merged --document 3
+mv shuffled.* away
+inspect-dataset where merged --document 3
+make-dataset shuffled 9 9 1
+inspect-dataset where merged --document 3
 shuffle-index -q --data-path big a b --rewrite other --seed 5
 cmp -s wide.bin other.bin || echo "another seed, another order"
 shuffle-index -q --data-path big --rewrite sequences --level sequence --mem 300K

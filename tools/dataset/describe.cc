@@ -10,6 +10,9 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <set>
+#include <system_error>
+#include <utility>
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/numpy_random.h"
@@ -231,23 +234,74 @@ std::string provenance_lines(const std::optional<indexed::Manifest>& manifest) {
   return out;
 }
 
-SourceFinder::SourceFinder(const IndexedDataset& data)
-    : manifest_(indexed::read_manifest(data.prefix())) {
-  if (!manifest_ || manifest_->provenance.shuffle_unit.empty()) return;
-  order_.resize(static_cast<size_t>(data.num_documents()));
-  std::iota(order_.begin(), order_.end(), int64_t{0});
-  indexed::RandomState(static_cast<uint32_t>(manifest_->provenance.shuffle_seed))
-      .shuffle(std::span(order_));
+SourceFinder::SourceFinder(const IndexedDataset& data) : prefix_(data.prefix()) {
+  record_of(prefix_, data.num_documents());
 }
 
-std::string SourceFinder::where(int64_t k) const {
-  if (!manifest_) return "unknown: the dataset has no manifest";
-  const int64_t original = order_.empty() ? k : order_[static_cast<size_t>(k)];
-  const std::optional<indexed::SourceLine> source =
-      indexed::source_of(manifest_->provenance.sources, original);
-  if (!source) return "unknown: the manifest names no source for it";
-  const std::string path = cli::one_line(source->path);
-  return source->line > 0 ? concat(path, ":", source->line) : path;
+const SourceFinder::Record& SourceFinder::record_of(const std::string& prefix,
+                                                    int64_t num_documents) {
+  const auto known = records_.find(prefix);
+  if (known != records_.end()) return known->second;
+  Record record = {.manifest = {}, .fits = false, .order = {}};
+  try {
+    record.manifest = indexed::read_manifest(prefix);
+  } catch (const std::exception&) {
+    if (prefix == prefix_) throw;
+  }
+  record.fits = record.manifest && record.manifest->num_documents == num_documents;
+  if (record.fits && !record.manifest->provenance.shuffle_unit.empty()) {
+    record.order.resize(static_cast<size_t>(num_documents));
+    std::iota(record.order.begin(), record.order.end(), int64_t{0});
+    indexed::RandomState(static_cast<uint32_t>(record.manifest->provenance.shuffle_seed))
+        .shuffle(std::span(record.order));
+  }
+  return records_.emplace(prefix, std::move(record)).first->second;
+}
+
+namespace {
+
+// Whether the bytes of a merge, as far as their checksums are known, may have those of `part`: a
+// merge keeps the segments of its inputs. A shuffle has none of its input's.
+bool may_contain(const indexed::Manifest& merge, const indexed::Manifest& part) {
+  if (!merge.provenance.shuffle_unit.empty() || merge.bin.empty() || part.bin.empty()) return true;
+  const auto same = [](const indexed::Segment& a, const indexed::Segment& b) {
+    return a.bytes == b.bytes && a.block_crc32c == b.block_crc32c;
+  };
+  return !std::ranges::search(merge.bin, part.bin, same).empty();
+}
+
+}  // namespace
+
+std::string SourceFinder::where(int64_t k) {
+  const Record* record = &records_.at(prefix_);
+  if (!record->manifest) return "unknown: the dataset has no manifest";
+  if (!record->fits) return "unknown: the manifest is another dataset's";
+  std::set<std::string> seen = {prefix_};
+  for (;;) {
+    const indexed::Manifest& manifest = *record->manifest;
+    const int64_t original = record->order.empty() ? k : record->order[static_cast<size_t>(k)];
+    const std::optional<indexed::SourceLine> source =
+        indexed::source_of(manifest.provenance.sources, original);
+    if (!source) return "unknown: the manifest names no source for it";
+    const std::string path = cli::one_line(source->path);
+    if (source->line > 0) return concat(path, ":", source->line);
+    std::error_code none;
+    if (std::filesystem::is_regular_file(source->path, none)) return path;
+    // The documents of a dataset.
+    k = source->document;
+    const auto ends = [&](std::string_view why) {
+      return concat(path, " document ", k, ": the record ends here: ", why);
+    };
+    record = &record_of(source->path, source->num_documents);
+    if (!record->manifest && !std::filesystem::exists(source->path + ".idx", none))
+      return concat(path, ": the record ends here: no file and no dataset has this name now");
+    if (!record->manifest) return ends("this dataset has no manifest that can be read");
+    if (!seen.insert(source->path).second || !record->fits ||
+        record->manifest->num_documents != source->num_documents ||
+        !may_contain(manifest, *record->manifest))
+      return ends("this dataset was replaced since");
+    if (record->manifest->provenance.sources.empty()) return ends("its manifest names no source");
+  }
 }
 
 int64_t document_of(const IndexedDataset& data, int64_t i) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,19 +51,28 @@ std::string statistics(const indexed::IndexedDataset& data, int64_t columns);
 std::string provenance_lines(const std::optional<indexed::Manifest>& manifest);
 
 /// Finds where documents of a dataset came from, through its manifest and the shuffle that the
-/// manifest describes.
+/// manifest describes. Where documents came from a shuffled dataset, or one that had no manifest,
+/// it goes on in the manifest beside that one, if there is one and it is still the same dataset's.
 class SourceFinder {
  public:
   /// Reads the manifest beside `prefix`; with a shuffle it computes the permutation, 8 bytes a
-  /// document.
+  /// document. So do where() and the datasets that it goes through, which are kept.
   explicit SourceFinder(const indexed::IndexedDataset& data);
 
-  /// The source of document `k`, such as "corpus.jsonl:18", or why it is unknown.
-  std::string where(int64_t k) const;
+  /// The source of document `k`, such as "corpus.jsonl:18", or why it is unknown, or where the
+  /// record ends. Errors: those of read_manifest().
+  std::string where(int64_t k);
 
  private:
-  std::optional<indexed::Manifest> manifest_;
-  std::vector<int64_t> order_;
+  struct Record {
+    std::optional<indexed::Manifest> manifest;
+    bool fits;                   ///< the number of documents
+    std::vector<int64_t> order;  ///< of a shuffle
+  };
+  const Record& record_of(const std::string& prefix, int64_t num_documents);
+
+  std::string prefix_;
+  std::map<std::string, Record> records_;
 };
 
 /// The document that sequence `i` belongs to.

@@ -50,8 +50,8 @@ std::vector<Source> sources_of(const indexed::Provenance& from) {
   return out;
 }
 
-Sample sample(const IndexedDataset& data, const dataset::SourceFinder& finder, int64_t k,
-              int64_t length, const DatasetOptions& options) {
+Sample sample(const IndexedDataset& data, dataset::SourceFinder& finder, int64_t k, int64_t length,
+              const DatasetOptions& options) {
   const std::vector<int64_t> ids = tokens_of(data, k, options.sample_tokens);
   Sample out{k, length, finder.where(k), ""};
   if (out.source.starts_with("unknown")) out.source.clear();
@@ -75,7 +75,7 @@ DatasetFacts read_facts(const std::string& prefix, const DatasetOptions& options
   for (int64_t i = 0; i < std::min(options.samples, facts.documents); ++i)
     wanted.push_back((2 * i + 1) * facts.documents /
                      (2 * std::min(options.samples, facts.documents)));
-  const dataset::SourceFinder finder(data);
+  dataset::SourceFinder finder(data);
   std::vector<uint64_t> digests;
   for (int64_t k = 0; k < facts.documents; ++k) {
     const int64_t length = dataset::document_length(data, k);
