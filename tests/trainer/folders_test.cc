@@ -43,6 +43,30 @@ TEST_F(FoldersTest, ADamagedPretrainedCheckpointGetsAnOfferThatApplies) {
       << read("err");
 }
 
+// Metrics are written beside the run's own files, never over them: under their names, through links
+// of files and folders, and where neither is there yet.
+TEST_F(FoldersTest, MetricsAreNoFileOfTheRunItself) {
+  std::filesystem::create_symlink("s", folder_ + "/link");
+  std::filesystem::create_symlink("s/config.toml", folder_ + "/leads.jsonl");
+  for (const int round : {0, 1}) {
+    for (const char* name :
+         {"s/config.toml", "./s/../s/latest_checkpointed_iteration.txt", "link/config.toml",
+          "leads.jsonl", "s/iter_0000012/metrics.jsonl", "s/tokenizer/m", "s/.trainer.lock"}) {
+      const Ended ended = run({"--save", "s", "--metrics-file", name});
+      EXPECT_EQ(ended.status, 2) << name << ended.err;
+      EXPECT_THAT(ended.err, ContainsRegex("^trainer: --metrics-file [^\n]*: the run keeps its own "
+                                           "[^\n]* in --save s\n$"));
+      EXPECT_EQ(std::filesystem::exists(folder_ + "/s/config.toml"), round == 1);
+    }
+    EXPECT_EQ(run({"--save", "s", "--metrics-file", "s/own.jsonl"}).status, 0) << read("err");
+    EXPECT_EQ(read("s/latest_checkpointed_iteration.txt"), "12");
+  }
+  // A copy of links: the file that is named is replaced, not what it leads to.
+  std::filesystem::create_directory(folder_ + "/copy");
+  std::filesystem::create_symlink("../s/config.toml", folder_ + "/copy/config.toml");
+  EXPECT_EQ(run({"--save", "copy", "--metrics-file", "copy/config.toml"}).status, 2);
+}
+
 // As `cp -as` copies a run: what a save and its log change is the copy, never the original.
 TEST_F(FoldersTest, NothingOfAnotherRunIsChangedThroughLinks) {
   ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: trainer/config. The files that a run writes under names of the user's choice must not be
-// files that it reads.
+// files that it reads, or that it writes under names of its own.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ namespace trainer {
 
 /// Refuses --metrics-file (which would be cut to the lines of earlier iterations) and
 /// --schedule-svg where they are the same file as an input: tokenizer, datasets that are named on
-/// the command line, lists of datasets, DeepSpeed's file, a card, the job's secret, and `others`.
+/// the command line, lists of datasets, DeepSpeed's file, a card, the job's secret, and `others`;
+/// and where they are a file that the run itself writes in --save, also through links.
 /// Errors: cli::UsageError naming the flag and both files.
 void refuse_inputs_as_outputs(const TrainConfig& config, const std::vector<std::string>& others);
 
