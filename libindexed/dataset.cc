@@ -245,4 +245,11 @@ TokenView IndexedDataset::document(int64_t k) const noexcept {
           arrays_.dtype};
 }
 
+void refuse_floats(const IndexedDataset& dataset) {
+  const DType dtype = dataset.dtype();
+  if (dtype != DType::float32 && dtype != DType::float64) return;
+  throw FormatError(message(dataset.prefix(), ".idx: dtype ", dtype_name(dtype),
+                            ": token ids are integers, expected an integer type"));
+}
+
 }  // namespace indexed

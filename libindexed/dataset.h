@@ -137,4 +137,8 @@ class IndexedDataset {
 /// min(view.size(), out.size()).
 int64_t copy_tokens(TokenView view, std::span<int32_t> out) noexcept;
 
+/// Refuses a dataset of floats, whose values are no token ids: as integers they would be cut.
+/// Errors: FormatError naming the .idx and the dtype.
+void refuse_floats(const IndexedDataset& dataset);
+
 }  // namespace indexed

@@ -72,6 +72,7 @@ size_t TrainingData::open_dataset(const std::string& prefix, const TrainingDataO
     if (datasets_[i].prefix() == prefix) return i;
   }
   datasets_.push_back(IndexedDataset::open(prefix, options.open));
+  refuse_floats(datasets_.back());
   return datasets_.size() - 1;
 }
 

@@ -207,6 +207,7 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
     return;
   }
   const indexed::IndexedDataset data = open(options, prefix);
+  indexed::refuse_floats(data);
   const int64_t first = options.document.value_or(0);
   check_document(data, first);
   for (int64_t k = first; k < std::min(first + options.count, data.num_documents()); ++k) {

@@ -126,3 +126,14 @@ echo "== ids of 64 bits, and ids that the vocabulary lacks: 2^40, 5, 2^31, 10000
 inspect-dataset peek wide
 inspect-dataset peek wide --vocab-file "$V" --merge-file "$M"
 inspect-dataset peek wide --sample 0 --split 1 --seq-length 4 --samples 1,0,0
+echo "-- floats are no ids"
+cp wide.bin floats.bin; cp wide.idx floats.idx
+printf '\006' | dd of=floats.idx bs=1 seek=17 conv=notrunc 2>/dev/null
+status inspect-dataset quick floats
+status inspect-dataset peek floats --ids
+status inspect-dataset peek floats --sample 0 --split 1 --seq-length 4 --samples 1,0,0
+status shuffle-index --data-path floats --split 1 --seq-length 4 --samples 1,0,0
+status trainer --data-path floats --split 1 --num-layers 1 --hidden-size 8 \
+  --num-attention-heads 1 --seq-length 4 --max-position-embeddings 4 --micro-batch-size 1 \
+  --train-iters 1 --vocab-size 64 --tokenizer-type NullTokenizer --lr 1e-3 --device cpu |
+  tail -n 2

@@ -91,8 +91,11 @@ int64_t count_tokens(const TrainConfig& config) {
     prefixes.insert(blend.prefixes.begin(), blend.prefixes.end());
   }
   int64_t tokens = 0;
-  for (const std::string& prefix : prefixes)
-    tokens += indexed::IndexedDataset::open(prefix).num_tokens();
+  for (const std::string& prefix : prefixes) {
+    const auto dataset = indexed::IndexedDataset::open(prefix);
+    indexed::refuse_floats(dataset);
+    tokens += dataset.num_tokens();
+  }
   return tokens;
 }
 

@@ -206,6 +206,23 @@ TEST_F(DataTest, RefusesIdsOutsideOfTheVocabularyAndSamplesPastTheEnd) {
   EXPECT_THROW(loader.fill(loader.num_samples(), 1, out.arrays()), indexed::FormatError);
 }
 
+// Floats would be cut to integers, and train without a word.
+TEST_F(DataTest, RefusesFloats) {
+  for (const auto& [dtype, name] :
+       {std::pair(indexed::DType::float32, "float32"), {indexed::DType::float64, "float64"}}) {
+    const std::string p = folder_ + "/" + name;
+    {
+      indexed::IndexedDatasetBuilder builder(p, {.dtype = dtype});
+      for (int d = 0; d < 4; ++d) builder.add_document(std::vector<int32_t>{1, 2, 3, 4, 5, 6});
+      builder.finish();
+    }
+    const auto refused = testing::ThrowsMessage<indexed::FormatError>(
+        p + ".idx: dtype " + name + ": token ids are integers, expected an integer type");
+    EXPECT_THAT([&] { open_training_data(config({p})); }, refused);
+    EXPECT_THAT([&] { count_tokens(config({p})); }, refused);
+  }
+}
+
 // An id of more than 31 bits is named whole, not as what is left of it.
 TEST_F(DataTest, RefusesIdsOf64Bits) {
   const std::string p = folder_ + "/wide";
