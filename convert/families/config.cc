@@ -304,9 +304,11 @@ ModelSpec read_config(const Family& family, const json& config) {
   spec.padded_vocab_size = spec.vocab_size;
   if (spec.position == trainer::Position::rotary) read_rope(config, spec);
   const auto types = config.find("layer_types");
-  if (types != config.end() && types->is_array())
+  if (types != config.end() && types->is_array() && !types->empty()) {
     for (const json& type : *types)
       if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
+    spec.sliding_window = 0;  // with this key AutoModel takes another class, which heeds it
+  }
   read_key({.field = {}, .value = "null", .own_key = "transformers_weights"}, config, spec);
   if (const auto causal = config.find("is_causal"); causal != config.end() && *causal == false)
     refuse("is_causal", *causal, ", which is not supported: expected true");
