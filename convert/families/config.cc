@@ -166,6 +166,10 @@ int64_t original_positions(const json& config, const json& rope) {
 // One of the two keys for scaled positions, an object.
 void read_scaling(const json& config, const char* key, ModelSpec& spec) {
   const json& rope = config[key];
+  for (const auto& [kind, values] : rope.items())
+    if (values.is_object())
+      throw FormatError(std::string("key \"") + key + "\": \"" + kind +
+                        "\" has positions of its own for some layers, which is not supported");
   spec.rotary_base = number_of(rope, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
   spec.rotary_percent =
       number_of(rope, "partial_rotary_factor", spec.rotary_percent, &ModelSpec::rotary_percent);

@@ -134,6 +134,9 @@ TEST_F(Configurations, KeysForPositionsThatContradictEachOtherAreRefused) {
     EXPECT_THAT(with({{key, llama3}, {"original_max_position_embeddings", 32}}),
                 HasSubstr("key \"original_max_position_embeddings\" is 32, but 16 where"));
   EXPECT_EQ(with({{"rope_scaling", linear}, {"original_max_position_embeddings", 32}}), "accepted");
+  // transformers 5, where kinds of layers have other positions.
+  EXPECT_THAT(with({{"rope_parameters", {{"full_attention", scaled}}}}),
+              HasSubstr("key \"rope_parameters\": \"full_attention\" has positions of its own"));
 }
 
 // Of GPT-2's two dropouts a model has one; nothing but training reads it.
