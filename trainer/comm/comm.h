@@ -29,9 +29,9 @@ class PeerError : public ops::DeviceError {
 
 /// The smallest share, in bytes, that copy engines transfer; NCCL is faster below it.
 inline constexpr int64_t kLeastSharedBytes = int64_t{1} << 20;
-/// Memory that a rank needs for sums of such shares. A layer's gradients are summed in parts of a
-/// half of it, and each sum waits for a product beside it to end: many small parts would hold up
-/// the gathering of weights, which comes after them (ZeRO 3).
+/// Memory that a rank needs for sums of such shares. Half of it holds one part of a sum, as all
+/// other ranks send it. A part's sum waits until a product beside it ends, so a layer must not have
+/// many parts: its next weights are gathered after them (ZeRO 3).
 inline constexpr int64_t kSumBytes = int64_t{256} << 20;
 
 /// How the ranks' elements are combined.

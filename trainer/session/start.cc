@@ -151,7 +151,7 @@ namespace {
 
 /// Whether two texts of BatchLoader::places() agree about the samples that both know.
 bool agree(std::string_view a, std::string_view b) {
-  const size_t both = std::min(a.size(), b.size());  // each checksum is as long
+  const size_t both = std::min(a.size(), b.size());  // checksums are of one length
   return both < 8 || a.substr(both - 8, 8) == b.substr(both - 8, 8);
 }
 

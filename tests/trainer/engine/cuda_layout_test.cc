@@ -45,8 +45,8 @@ struct Layout {
   Fp8Options fp8 = {};
   std::optional<MuonTensorMode> muon = {};
   int gpus() const { return tensor * pipeline * data; }
-  /// At 1e-3, without a warm-up, the loss of a gpt2 jumps once before step kClose. In which step,
-  /// and by how much, a sum in another order decides, by up to 0.3 where it is rounded to FP8.
+  /// At 1e-3, without a warm-up, a gpt2's loss jumps once before step kClose. The order of a sum
+  /// decides in which step and how far: in FP8 two orders are up to 0.3 apart.
   float learning_rate() const { return fp8.on() ? 2e-4f : 1e-3f; }
 };
 
