@@ -7,9 +7,10 @@
 #                                        libraries, cuDNN 9, NCCL 2 and python3 with torch, which
 #                                        may bring these libraries
 # Parts, in the order given; one, data and zero also time PyTorch in the same call:
-#   check    single, and several if there are enough GPUs
+#   check    single, and several and ranks if there are enough GPUs
 #   single   every test with the label gpu that needs one
-#   several  those that need several, and the trainer program's tests of many ranks
+#   several  the tests of communication and layouts, which need several
+#   ranks    the trainer program's tests of many ranks
 #   sanitize compute-sanitizer over our kernels in the operations' tests, SANITIZE_SECONDS (150) a
 #            tool; racecheck and initcheck over bf16 without the products, which they cannot run;
 #            SANITIZE_FILTER: other cases
@@ -91,6 +92,7 @@ check() {
   local failed=0
   single || failed=1
   [ "$gpus" -lt 2 ] || several || failed=1
+  [ "$gpus" -lt 2 ] || ranks || failed=1
   return $failed
 }
 # Side by side, each on its own where there are as many GPUs.
@@ -105,7 +107,7 @@ single() {
   return $failed
 }
 several() {
-  local pair part failed=0
+  local pair failed=0
   [ "$gpus" -gt 1 ] || { echo "one GPU: nothing of several"; return 1; }
   tested comm_cuda_test || failed=1
   # Cases of two GPUs on every pair at the same time; then those of four.
@@ -115,16 +117,20 @@ several() {
   done
   all_ended || failed=1
   [ "$gpus" -lt 4 ] || tested layout_cuda_test --gtest_filter='*Gpus4*' || failed=1
-  # Left out: cases in which one machine plays two hosts, which would use a GPU
-  # twice, or one without GPUs. Most of their time is the start of processes, so four run at a time.
-  for ((part = 0; part < 4; ++part)); do
-    TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) MANY_FAULT_ROUNDS=2 \
-      begin shard $part 4 trainer_program_test \
-      --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
-ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.ADeviceThatIsGoneIsToldToAll"
-  done
-  all_ended || failed=1
   return $failed
+}
+# Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without
+# GPUs. Most of their time is the start of processes, so eight parts run at a time.
+ranks() {
+  local part parts=8
+  for ((part = 0; part < parts; ++part)); do
+    TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) MANY_FAULT_ROUNDS=2 \
+      begin shard $part $parts trainer_program_test \
+      --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
+ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.HostsMayDifferInWhatDescribesThem:\
+ManyTest.ADeviceThatIsGoneIsToldToAll"
+  done
+  all_ended
 }
 shard() { # NUMBER OF PROGRAM ARGUMENTS...: a part of a program's cases
   GTEST_SHARD_INDEX=$1 GTEST_TOTAL_SHARDS=$2 SAID_AS=.$1 tested "${@:3}"

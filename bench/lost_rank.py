@@ -5,11 +5,12 @@ the next step, from disk and from memory.
 
   bench/lost_rank.py [--size 6.7B|1.3B|tiny] [--gpus N] [--zero-stage Z] [--every STEPS]
                      [--copy-every STEPS] [--device cuda|cpu] [--folder FOLDER]
+                     [--only disk|memory]
 
 Needs trainer and make-dataset in PATH. A first run saves every --every steps; once a checkpoint is
 on disk, the last rank gets SIGKILL. A second run keeps checkpoints in memory (--in-memory-
-checkpoint, --copy-every) and loses its last rank as well. The steps that are done again must have
-the losses that they had before, else no figure is printed."""
+checkpoint, --copy-every) and loses its last rank once the first one is complete. The steps that are
+done again must have the losses that they had before, else no figure is printed."""
 
 import argparse, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
 
@@ -131,21 +132,23 @@ def from_disk(o):
 
 def from_memory(o):
     with Run(o, ["--in-memory-checkpoint", str(o.copy_every)]) as run:
-        ends, losses = {}, {}
-        stop_after = 2 * o.copy_every - 1  # the copy has as many steps to be completed
+        ends, losses, copied = {}, {}, None
         for at, step, line in run.lines():
+            found = re.search(r"checkpoint of step (\d+) is complete in memory, (.*) after", line)
+            copied = copied or (found and (int(found.group(1)), found.group(2)))
             if step is None:
                 continue
             ends[step], losses[step] = at, loss_of(line)
-            if step == stop_after:
+            if copied and step > copied[0]:
                 break
         killed = run.kill_last_rank()
-        seconds = again(run, losses, killed, o.copy_every)
-        if not any(f"continuing from step {o.copy_every} in memory" in line for line in run.said):
+        seconds = again(run, losses, killed, copied[0])
+        if not any(f"continuing from step {copied[0]} in memory" in line for line in run.said):
             sys.exit("lost_rank.py: not from memory: " + " | ".join(run.said[-8:]))
         spans = {s: ends[s] - ends[s - 1] for s in ends if s - 1 in ends}
-        show("steps without a copy", [v for s, v in spans.items() if 3 < s <= o.copy_every])
-        show("steps after a copy has begun", [spans[s] for s in spans if o.copy_every < s])
+        show("steps without a copy", [v for s, v in spans.items() if 3 < s <= copied[0]])
+        show("steps after a copy has begun", [spans[s] for s in spans if copied[0] < s])
+        print(f"the first copy is complete {copied[1]} after its step")
         print(f"from the kill to the next step, from memory: {seconds:.2f} s", flush=True)
         shutil.rmtree("saved", ignore_errors=True)
 
@@ -160,6 +163,7 @@ def main():
     parser.add_argument("--every", type=int, default=24)
     parser.add_argument("--copy-every", type=int, default=24)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", choices=["disk", "memory"])
     parser.add_argument("--folder", help="where data and checkpoints go; a temporary one")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=o.folder) as folder:
@@ -169,8 +173,10 @@ def main():
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        from_disk(o)
-        from_memory(o)
+        if o.only != "memory":
+            from_disk(o)
+        if o.only != "disk":
+            from_memory(o)
         os.chdir("/")
 
 

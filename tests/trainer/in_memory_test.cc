@@ -272,6 +272,26 @@ TEST_F(InMemoryTest, TheNewestOfDiskAndMemoryIsTaken) {
   EXPECT_THAT(wait(launcher).err, Not(HasSubstr("continuing from")));
 }
 
+TEST_F(InMemoryTest, TheFirstCompleteOneIsSaidAndALongWait) {
+  const Words layout = {"--nproc-per-node", "2"};
+  const Ended quick = run(in_memory("quick", layout));
+  EXPECT_EQ(quick.status, 0) << quick.err;
+  EXPECT_EQ(count(quick.out, "the checkpoint of step "), 1) << quick.out;
+  EXPECT_THAT(quick.out, HasSubstr("the checkpoint of step 4 is complete in memory, "));
+  // One rank's copy takes two seconds more: SIGCONT changes nothing.
+  const Ended slow = run(in_memory("slow", layout), {{"LD_PRELOAD", FAULT_SHIM},
+                                                     {"FAULT_ROOT", "/memfd:gristmill"},
+                                                     {"FAULT_RANK", "1"},
+                                                     {"FAULT_SIGNAL", std::to_string(SIGCONT)},
+                                                     {"FAULT_DELAY", "2000"},
+                                                     {"FAULT_AT", "1"}});
+  EXPECT_EQ(slow.status, 0) << slow.err;
+  EXPECT_THAT(slow.out, ContainsRegex("the checkpoint of step 4 is complete in memory, [0-9]+ s "));
+  EXPECT_THAT(slow.err,
+              ContainsRegex("--in-memory-checkpoint 4: training waited [0-9]+ s at step 8 "
+                            "for the copy of step 4, which took [0-9]+ s"));
+}
+
 // A rank stops in its third copy; a bit of the second is changed, and it is killed. One rank alone
 // has stopped before it touches the first copy, and continues from that; of two, the other one has
 // begun to overwrite it, and the disk is left.

@@ -25,6 +25,7 @@ Saver::~Saver() {
 
 void Saver::save(CheckpointMeta meta) {
   if (thread_.joinable()) thread_.join();
+  begun_ = std::chrono::steady_clock::now();
   failure_.clear();
   try {
     snapshot_.take();
@@ -36,7 +37,7 @@ void Saver::save(CheckpointMeta meta) {
   done_ = false;
   pending_ = true;
   meta_ = std::move(meta);
-  outcome_ = {meta_.state.iteration, {}, {}};
+  outcome_ = {.iteration = meta_.state.iteration};
   try {
     thread_ = std::thread([this] { write(); });
   } catch (const std::system_error&) {  // no thread is available: training waits for this save.
@@ -60,6 +61,8 @@ void Saver::write() noexcept {
   } catch (const std::exception& error) {
     outcome_.error = cli::describe(error);
   }
+  outcome_.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
   done_ = true;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,6 +50,7 @@ class Saver {
     int64_t iteration = 0;
     std::string error;   ///< empty: it is complete on disk.
     std::string remark;  ///< which older ones could not be removed; empty: none.
+    double seconds = 0;  ///< from save() to its end.
   };
   /// The outcome of a save that has ended since the last call; nothing while it is in progress.
   std::optional<Outcome> outcome();
@@ -67,6 +69,7 @@ class Saver {
   Snapshot snapshot_;
   CheckpointMeta meta_;
   std::string failure_;  ///< Why this rank has nothing to write.
+  std::chrono::steady_clock::time_point begun_;
   std::thread thread_;
   bool pending_ = false;  ///< A save was started whose outcome has not been returned.
   std::atomic<bool> done_ = false;

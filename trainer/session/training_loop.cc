@@ -125,11 +125,6 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
                                     .place = parts_.job.writer_place()});
     if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config);
   }
-  if (parts_.memory != nullptr && !config.skip_train)
-    copier_ = std::make_unique<Saver>(
-        parts_.engine, SaverOptions{.memory = parts_.memory,
-                                    .ahead = state_.iteration < config.derived.train_iters,
-                                    .place = parts_.job.writer_place()});
   const bool has_file = parts_.job.speaks();
   const std::string file = has_file ? config.derived.metrics_file : "";
   if (lies_in(file, config.save)) own_metrics_file(file);
@@ -151,6 +146,16 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
   metrics_->configuration(effective_config(config), first_iteration_, wall_clock());
+  if (parts_.memory != nullptr && !config.skip_train)
+    copies_.emplace(parts_.engine,
+                    SaverOptions{.memory = parts_.memory,
+                                 .ahead = state_.iteration < config.derived.train_iters,
+                                 .place = parts_.job.writer_place()},
+                    *config.in_memory_checkpoint,
+                    MemoryCopies::Voice{.speaks = parts_.job.speaks(),
+                                        .print = [this](const std::string& line) { print(line); },
+                                        .console = parts_.console,
+                                        .metrics = *metrics_});
 }
 
 void TrainingLoop::print(const std::string& line) {
@@ -288,7 +293,7 @@ int TrainingLoop::run() {
       copy();
     if ((due || extra) && (trained || restored_)) save();
     if (saver_) report_save(saver_->outcome());
-    if (copier_) report_copy(copier_->outcome());
+    if (copies_) copies_->report();
     if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
         state_.iteration % *config.exit_interval == 0) {
       // Without --save only the end after this many steps was requested.
@@ -482,17 +487,9 @@ CheckpointMeta TrainingLoop::checkpoint_meta() const {
 
 // In memory: everything that a restart needs, whatever is left out on disk.
 void TrainingLoop::copy() {
-  if (!copier_) return;
+  if (!copies_) return;
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
-  report_copy(copier_->finish());
-  copier_->save(checkpoint_meta());
-}
-
-void TrainingLoop::report_copy(const std::optional<Saver::Outcome>& outcome) {
-  if (!outcome || outcome->error.empty() || !parts_.job.speaks()) return;
-  parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
-                              " was not copied to memory; training continues"));
-  metrics_->event("checkpoint not copied", outcome->iteration, {{"error", outcome->error}});
+  copies_->start(checkpoint_meta());
 }
 
 void TrainingLoop::save() {
@@ -532,7 +529,7 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
 // The last checkpoint of a run is tried once more: a full disk may have room again once the run's
 // own older checkpoint is removed.
 void TrainingLoop::complete_save() {
-  if (copier_) report_copy(copier_->finish());
+  if (copies_) copies_->finish();
   if (!saver_) return;
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   ending_ = true;

@@ -21,6 +21,7 @@
 #include "trainer/session/interval_clock.h"
 #include "trainer/session/job.h"
 #include "trainer/session/loss_plot.h"
+#include "trainer/session/memory_copies.h"
 #include "trainer/session/saver.h"
 #include "trainer/session/vocabulary.h"
 
@@ -112,7 +113,6 @@ class TrainingLoop {
   CheckpointMeta checkpoint_meta() const;
   void save();
   void copy();
-  void report_copy(const std::optional<Saver::Outcome>& outcome);
   void report_save(const std::optional<Saver::Outcome>& outcome);
   void complete_save();
   int end_early(const std::string& why);
@@ -123,8 +123,9 @@ class TrainingLoop {
   LoopParts parts_;
   BatchSchedule batches_;
   std::unique_ptr<BatchLoader> train_, valid_, test_;
-  std::unique_ptr<Saver> saver_, copier_;  ///< On disk, and in memory.
+  std::unique_ptr<Saver> saver_;
   std::unique_ptr<Metrics> metrics_;
+  std::optional<MemoryCopies> copies_;
   LossPlot plot_;
   RunState state_;
   int64_t first_iteration_ = 0;  ///< done before this process.
