@@ -210,6 +210,7 @@ class Measurement {
 int run_rank(const GptShape& shape, const EngineRun& run, int rank, const std::string& folder) {
   try {
     rendezvous::FileStore store(folder);
+    ops::cuda::device_count();  // asks for the trainer's number of queues before CUDA starts
     CUDA_CHECK(cudaSetDevice(rank));
     const auto share = [&](const std::string& name, int64_t value) {
       if (rank == 0) store.set(name, std::to_string(value));

@@ -211,6 +211,7 @@ bool NcclComm::share_memory(const Tensor& memory) {
                               .rank = rank(),
                               .size = size(),
                               .least_bytes = options_.least_shared_bytes,
+                              .sum_bytes = options_.sum_bytes,
                               .timeout = options_.timeout},
                              store_, memory, stream_);
   return copies_ != nullptr;

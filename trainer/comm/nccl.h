@@ -26,6 +26,7 @@ struct NcclOptions {
   /// on the size of the message. Slower for small messages. NCCL reads it once per process.
   bool one_algorithm = false;
   int64_t least_shared_bytes = kLeastSharedBytes;                ///< For tests: less.
+  int64_t sum_bytes = kSumBytes;                                 ///< The same.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< For the rendezvous.
   rendezvous::RankStatus* rank_status = nullptr;  ///< Is told of every queued call; may be null.
 };

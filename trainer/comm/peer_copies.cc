@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/sum_shares.h"
@@ -25,6 +26,8 @@ using ops::DeviceError;
 /// A smaller block of cudaMalloc may be part of one that other blocks are in, too, and a handle
 /// names all of it.
 constexpr size_t kOwnBlock = size_t{2} << 20;
+/// A meeting takes microseconds, the loading of what it needs at most seconds.
+constexpr std::chrono::seconds kMeetingTimeout{20};
 
 /// Whether a call succeeded that may fail where something is not supported.
 bool succeeds(cudaError_t status) {
@@ -47,16 +50,17 @@ BatchMemOp* batch_mem_op() {
   return call;
 }
 
-/// What a rank tells the others.
+/// What a rank tells the others of itself.
 struct Claim {
   /// The same for all processes of a host until it starts again; empty where the rank shares none.
   std::array<char, 40> host{};
   std::array<char, 32> bus{};     ///< Of the GPU,
   std::array<char, 256> model{};  ///< which decides where tensors lie.
   int64_t memory_bytes = 0;
+};
+/// What the others open.
+struct Handles {
   cudaIpcMemHandle_t arrived{}, memory{};
-
-  std::string bytes() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
 };
 
 /// What /proc says of this host's start; at most `most` bytes.
@@ -111,6 +115,20 @@ void PeerCopies::for_each_peer(const Work& work) const {
   for (int i = 1; i < group_.size; ++i) work((group_.rank + i) % group_.size);
 }
 
+/// Tells the others `mine`, and does `work` with what each of them tells.
+template <class Told, class Work>
+void PeerCopies::for_each_peer_of(const Told& mine, const std::string& what, const Work& work) {
+  const std::string key = group_.id + "/copies/" + what + "/";
+  store_.set(key + std::to_string(group_.rank),
+             {reinterpret_cast<const char*>(&mine), sizeof mine});
+  for_each_peer([&](int rank) {
+    const std::string bytes = store_.get(key + std::to_string(rank), group_.timeout);
+    Told theirs{};
+    if (bytes.size() == sizeof theirs) std::memcpy(&theirs, bytes.data(), bytes.size());
+    work(rank, theirs);
+  });
+}
+
 PeerCopies::~PeerCopies() {
   for (void* block : opened_) cudaIpcCloseMemHandle(block);
   for (int half = 0; half < kHalves; ++half) {
@@ -127,17 +145,9 @@ std::unique_ptr<PeerCopies> PeerCopies::open(const Group& group, rendezvous::Sto
   if (group.size < 2 || group.size > ops::cuda::kMostPeers) return nullptr;
   std::unique_ptr<PeerCopies> out(new PeerCopies(group, store, memory, stream));
   // Every rank asks every question, so that none waits for an answer that is never given.
+  if (!out->agree("linked", out->peers_are_linked())) return nullptr;
   const bool opened = out->open_peers();
-  if (out->agree("opened", opened)) {
-    bool written = false;
-    try {
-      written = out->peers_write();
-    } catch (...) {
-      static_cast<void>(out.release());  // to free its memory would wait for the stream.
-      throw;
-    }
-    if (out->agree("written", written)) return out;
-  }
+  if (out->agree("opened", opened) && out->peers_write()) return out;
   out->close();
   return nullptr;
 }
@@ -160,10 +170,37 @@ bool PeerCopies::agree(const std::string& question, bool mine) {
   return all;
 }
 
-void PeerCopies::allocate() {
-  chunk_bytes_ = kSumBytes / kHalves / (group_.size - 1) / 256 * 256;
-  CUDA_CHECK(cudaMalloc(&arrived_, kOwnBlock));
-  CUDA_CHECK(cudaMalloc(&staging_, static_cast<size_t>(kSumBytes)));
+/// Whether all other ranks are on this host, on GPUs of this one's model that NVLink connects with
+/// it. Takes no memory.
+bool PeerCopies::peers_are_linked() {
+  Claim mine{.memory_bytes = memory_.bytes()};
+  bool all = !forbidden() && batch_mem_op() != nullptr &&
+             mine.memory_bytes >= static_cast<int64_t>(kOwnBlock);
+  if (all) {
+    int device = 0;
+    cudaDeviceProp about{};
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaGetDeviceProperties(&about, device));
+    std::copy_n(about.name, mine.model.size() - 1, mine.model.begin());
+    CUDA_CHECK(cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), device));
+    std::ranges::copy(boot_id(mine.host.size()), mine.host.begin());
+  }
+  shared_bytes_ = mine.memory_bytes;
+  for_each_peer_of(mine, "claims", [&](int, const Claim& theirs) {
+    // Another host's handle could name anything here.
+    all = all && theirs.host[0] != 0 && theirs.host == mine.host && theirs.model == mine.model &&
+          linked(theirs.bus.data());
+    shared_bytes_ = std::min(shared_bytes_, theirs.memory_bytes);
+  });
+  return all;
+}
+
+/// Whether there was enough memory.
+bool PeerCopies::allocate() {
+  chunk_bytes_ = group_.sum_bytes / kHalves / (group_.size - 1) / 256 * 256;
+  if (!succeeds(cudaMalloc(&arrived_, kOwnBlock)) ||
+      !succeeds(cudaMalloc(&staging_, static_cast<size_t>(group_.sum_bytes))))
+    return false;
   int priority = 0;
   CUDA_CHECK(cudaStreamGetPriority(stream_, &priority));
   CUDA_CHECK(cudaStreamCreateWithPriority(&sums_, cudaStreamNonBlocking, priority));
@@ -171,28 +208,15 @@ void PeerCopies::allocate() {
     CUDA_CHECK(cudaEventCreateWithFlags(&pulled_[half], cudaEventDisableTiming));
     CUDA_CHECK(cudaEventCreateWithFlags(&summed_[half], cudaEventDisableTiming));
   }
+  return true;
 }
 
 /// Exchanges handles. Whether this rank has opened those of all others.
 bool PeerCopies::open_peers() {
-  Claim mine{.memory_bytes = memory_.bytes()};
-  bool all = !forbidden() && batch_mem_op() != nullptr &&
-             mine.memory_bytes >= static_cast<int64_t>(kOwnBlock);
-  if (all) {
-    allocate();
-    int device = 0;
-    cudaDeviceProp about{};
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaGetDeviceProperties(&about, device));
-    std::copy_n(about.name, mine.model.size() - 1, mine.model.begin());
-    CUDA_CHECK(cudaDeviceGetPCIBusId(mine.bus.data(), static_cast<int>(mine.bus.size()), device));
-    all = succeeds(cudaIpcGetMemHandle(&mine.arrived, arrived_)) &&
-          succeeds(cudaIpcGetMemHandle(&mine.memory, memory_.data));
-  }
-  if (all) std::ranges::copy(boot_id(mine.host.size()), mine.host.begin());
-  const std::string key = group_.id + "/copies/claims/";
-  store_.set(key + std::to_string(group_.rank), mine.bytes());
-  shared_bytes_ = mine.memory_bytes;
+  Handles mine;
+  bool all = allocate() && succeeds(cudaIpcGetMemHandle(&mine.arrived, arrived_)) &&
+             succeeds(cudaIpcGetMemHandle(&mine.memory, memory_.data));
+  all = agree("allocated", all);
   their_arrived_.assign(static_cast<size_t>(group_.size), arrived_);
   their_memory_.assign(static_cast<size_t>(group_.size), static_cast<std::byte*>(memory_.data));
   const auto opened = [&](const cudaIpcMemHandle_t& handle) -> void* {
@@ -202,15 +226,8 @@ bool PeerCopies::open_peers() {
     opened_.push_back(block);
     return block;
   };
-  for_each_peer([&](int rank) {
-    const std::string bytes = store_.get(key + std::to_string(rank), group_.timeout);
-    Claim theirs;
-    if (bytes.size() == sizeof theirs) std::memcpy(&theirs, bytes.data(), bytes.size());
-    // Another host's handle could name anything here.
-    all = all && theirs.host[0] != 0 && theirs.host == mine.host && theirs.model == mine.model &&
-          linked(theirs.bus.data());
+  for_each_peer_of(mine, "handles", [&](int rank, const Handles& theirs) {
     if (!all) return;
-    shared_bytes_ = std::min(shared_bytes_, theirs.memory_bytes);
     const auto i = static_cast<size_t>(rank);
     their_arrived_[i] = static_cast<uint32_t*>(opened(theirs.arrived));
     their_memory_[i] = static_cast<std::byte*>(opened(theirs.memory));
@@ -240,15 +257,30 @@ bool PeerCopies::peers_write() {
   for_each_peer(
       [&](int rank) { good = good && got[static_cast<size_t>(rank)] == word(rank, group_.rank); });
   good = agree("cleared again", good && cleared());
-  if (!good || !succeeds(queue_meeting(0, 1))) return false;
-  const auto end = std::chrono::steady_clock::now() + group_.timeout;
+  const bool queued = good && succeeds(queue_meeting(0, 1));
+  const bool met = agree("queued", queued) && streams_have_met();
+  // A stream that waits for ever would be waited for by whatever is freed.
+  if (queued && !met) end_meeting();
+  return agree("met", met);
+}
+
+/// Whether the stream comes to the end of what is queued in a time that is long for a meeting.
+bool PeerCopies::streams_have_met() {
+  const auto end = std::chrono::steady_clock::now() +
+                   std::min<std::chrono::milliseconds>(group_.timeout, kMeetingTimeout);
   cudaError_t met = cudaStreamQuery(stream_);
   for (; met == cudaErrorNotReady && std::chrono::steady_clock::now() < end;
        met = cudaStreamQuery(stream_))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (met == cudaErrorNotReady)
-    throw DeviceError("comm: " + group_.id + ": the GPUs' streams do not meet");
   return succeeds(met);
+}
+
+/// Gives the stream what it waits for in the meeting of number 0 and token 1.
+void PeerCopies::end_meeting() {
+  std::array<uint32_t, ops::cuda::kMostPeers> tokens{};
+  tokens.fill(1);
+  CUDA_CHECK(cudaMemcpy(arrived_, tokens.data(), sizeof tokens, cudaMemcpyHostToDevice));
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
 /// From the block's start, in bytes; beyond its end if the tensor is not in it.
@@ -291,7 +323,7 @@ cudaError_t PeerCopies::queue_meeting(int number, uint32_t token) {
   for_each_peer([&](int rank) { steps.push_back(write_value(arrived_ + row + rank, 0)); });
   const CUresult status = batch_mem_op()(reinterpret_cast<CUstream>(stream_),
                                          static_cast<unsigned>(steps.size()), steps.data(), 0);
-  return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown;
+  return static_cast<cudaError_t>(status);  // the numbers of the errors that a queue returns agree
 }
 
 /// Work queued later begins when all ranks have done what they queued before their meeting of this

@@ -30,12 +30,14 @@ class PeerCopies {
   struct Group {
     std::string id;  ///< Unique in the job.
     int rank = 0, size = 1;
-    int64_t least_bytes = 0;  ///< The smallest share that is transferred so.
+    int64_t least_bytes = 0;        ///< The smallest share that is transferred so.
+    int64_t sum_bytes = kSumBytes;  ///< Memory for sums.
     std::chrono::milliseconds timeout{};
   };
   /// `memory`: a block of cudaMalloc from its start, in which this rank's tensors lie. Null on all
-  /// ranks, unless every rank reaches every other one's memory over NVLink, and their GPUs are of
-  /// one kind. Errors: DeviceError where a rank does not appear in the Store, or memory is short.
+  /// ranks, unless every rank reaches every other one's memory over NVLink, their GPUs are of one
+  /// kind, and all have memory for sums. Errors: DeviceError where a rank does not appear in the
+  /// Store.
   static std::unique_ptr<PeerCopies> open(const Group& group, rendezvous::Store& store,
                                           const Tensor& memory, cudaStream_t stream);
   ~PeerCopies();
@@ -63,9 +65,12 @@ class PeerCopies {
   PeerCopies(const Group& group, rendezvous::Store& store, const Tensor& memory,
              cudaStream_t stream)
       : group_(group), store_(store), memory_(memory), stream_(stream) {}
-  void allocate();
+  bool peers_are_linked();
+  bool allocate();
   bool open_peers();
   bool peers_write();
+  bool streams_have_met();
+  void end_meeting();
   bool agree(const std::string& question, bool mine);
   int64_t place_of(const Tensor& tensor) const noexcept;
   std::byte* at(int rank, int64_t place) const noexcept;
@@ -75,6 +80,8 @@ class PeerCopies {
   void pull_and_sum(void* dst, int64_t place, int64_t elements, ops::DType dtype, float scale);
   template <class Work>
   void for_each_peer(const Work& work) const;
+  template <class Told, class Work>
+  void for_each_peer_of(const Told& mine, const std::string& what, const Work& work);
   static uint32_t token_of(Call call, int64_t place, const Tensor& whole) noexcept;
 
   const Group group_;

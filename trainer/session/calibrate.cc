@@ -85,9 +85,14 @@ class CollectiveRank {
     ops_->run(ops::Fill{.dst = other_, .value = 0});
   }
   ~CollectiveRank() {
+    leave();
+    ops_->release(block_);
+  }
+
+  /// The end of communication, for which all ranks wait.
+  void leave() {
     ops_->synchronize();
     comm_.reset();
-    ops_->release(block_);
   }
 
   /// From here on transfers go by copy engines, where it returns true.
@@ -241,6 +246,7 @@ int measure_collectives(const TrainConfig& config, int rank, int size, bool last
     measure(true, std::span(kKinds).first(kSharedKinds));
   }
   out.close();
+  self.leave();
   alarm(0);  // from here on no peer is waited for.
   if (last) self.choose();
   return 0;
