@@ -111,8 +111,9 @@ const cli::Table<Options> kFlags = {
        .field = cli::text(&Options::arch)},
       {.name = "dtype",
        .value = "NAME",
-       .help = "Type of the weights written. keep does not change it; fp32 takes the main "
-               "parameters where the checkpoint has them.",
+       .help =
+           "Type of the weights written. keep does not change it; fp32 takes the main "
+           "parameters of a trainer's checkpoint, and sums that the conversion makes unrounded.",
        .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
       {.name = "num-attention-heads",
        .value = "N",

@@ -2,6 +2,8 @@
 // megatron_source.h: a model's fields from Megatron's `args`. Arguments changed over the years; a
 // missing one has the meaning from before it existed.
 // Source: megatron/training/arguments.py; legacy/model/transformer.py for the activation's choice.
+#include <cmath>
+
 #include "convert/megatron_source.h"
 #include "libindexed/format.h"
 #include "trainer/spec/model_fields.h"
@@ -143,6 +145,17 @@ ModelSpec spec_from_arguments(Value args, bool core_layout) {
   spec.activation = activation(args, core_layout);
   spec.linear_bias = !on(args, "disable_bias_linear") && number(args, "add_bias_linear", 1) != 0;
   spec.sliding_window = window(args);
+  const auto within = [](const char* name, float value, float least, float most) {
+    if (!(value >= least && value <= most))
+      throw FormatError(std::string("argument ") + name + ": " + std::to_string(value) +
+                        ", expected a number from " + std::to_string(least) + " to " +
+                        std::to_string(most));
+  };
+  if (!(spec.rotary_base >= 1) || !std::isfinite(spec.rotary_base))
+    throw FormatError("argument rotary_base: " + std::to_string(spec.rotary_base) +
+                      ", expected a number from 1 up");
+  within("rotary_percent", spec.rotary_percent, 0, 1);
+  within("norm_epsilon", spec.norm_epsilon, 0, 1);
   if (spec.rotary_scaling && spec.rotary_interpolation != 1)
     throw FormatError("argument use_rope_scaling: not together with interpolated positions");
   trainer::settle_biases(spec);

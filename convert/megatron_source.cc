@@ -69,6 +69,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 // Key for the last stage's copy of the embedding among a chunk's parameters.
 constexpr const char* kHeadCopy = "the head's copy";
+// Where the checkpoint's arguments say that the output layer is the embedding.
+constexpr const char* kTied = "its argument untie_embeddings_and_output_weights is not true";
 constexpr const char* kWords = "embedding.word_embeddings.weight";
 
 // One model chunk's parameters by core name; layers counted from 0.
@@ -324,9 +326,15 @@ CanonicalModel assemble(const Shares& shares, Value root, bool core, const std::
   model.iteration = root.find("iteration").integer().value_or(0);
   add_core_tensors(model, shares, order_of(version.value_or(checkpoint_version(root)), path));
   const auto on = [&](const char* name) { return args.attribute(name).integer().value_or(0) != 0; };
-  if (on("apply_layernorm_1p") || on("layernorm_zero_centered_gamma"))
+  if (on("apply_layernorm_1p") || on("layernorm_zero_centered_gamma")) {
     for (auto& [name, source] : model.tensors)
       if (name.ends_with("layernorm.weight")) source = add_one(source);
+    if (model.dtype != "F32")
+      model.notes.push_back(path +
+                            ": the weights of its norms are stored less one; the sums with "
+                            "one are rounded in " +
+                            model.dtype + ", not with --dtype fp32");
+  }
   return model;
 }
 
@@ -366,7 +374,9 @@ CanonicalModel read_torch_dist(const std::string& folder, const SourceOptions& o
     if (!shares[*core].empty()) throw FormatError(folder + ": two parameters are called " + *core);
     shares[*core].push_back(std::move(tensor));
   }
-  return assemble(shares, checkpoint.common(), true, folder, 3, options);
+  CanonicalModel model = assemble(shares, checkpoint.common(), true, folder, 3, options);
+  refuse_other_head(shares, model.spec, kTied);
+  return model;
 }
 
 CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
@@ -388,6 +398,7 @@ CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
   const Value root = ranks[0].states->root();
   const double version = root.find("checkpoint_version") ? checkpoint_version(root) : 3;
   CanonicalModel model = assemble(shares, root, false, folder, version, options);
+  refuse_other_head(shares, model.spec, kTied);
   compare_copies({std::move(shares), {}}, model);
   return model;
 }
@@ -461,6 +472,7 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     const double version = root && root.find("checkpoint_version") ? checkpoint_version(root) : 3;
     Collected found{collect_layers(layers), {}};
     CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
+    refuse_other_head(found.shares, model.spec, kTied);
     compare_copies(std::move(found), model);
     return model;
   }

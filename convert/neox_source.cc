@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "convert/megatron_names.h"
+#include "convert/rank_agreement.h"
 #include "convert/torch_weights.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
@@ -168,7 +169,7 @@ Shares collect(const std::map<Part, Weights>& parts, const std::string& folder) 
   return shares;
 }
 
-// a + b, rounded to their dtype.
+// a + b in fp32, rounded() to their dtype.
 TensorSource sum_of(const TensorSource& a, const TensorSource& b) {
   if (a.shape != b.shape || a.dtype != b.dtype)
     throw FormatError(b.place + ": another shape than " + a.place);
@@ -181,7 +182,7 @@ TensorSource sum_of(const TensorSource& a, const TensorSource& b) {
     for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
     std::copy_n(reinterpret_cast<const std::byte*>(x.data()), count * row, out);
   };
-  return convert_dtype(sum, a.dtype);
+  return rounded(sum, a.dtype);
 }
 
 // With a parallel residual each rank adds its own bias to its term of the sum; otherwise the bias
@@ -193,6 +194,22 @@ void sum_biases(Shares& shares) {
     for (size_t rank = 1; rank < all.size(); ++rank) sum = sum_of(sum, all[rank]);
     all.assign(all.size(), sum);
   }
+}
+
+// Older releases divide the output layer by columns, with output_layer_parallelism: row, which was
+// their default. The shape says which it is; here it is divided by rows.
+void divide_head_by_rows(Shares& shares, int64_t hidden_size) {
+  const auto found = shares.find("output_layer.weight");
+  if (found == shares.end()) return;
+  std::vector<TensorSource>& all = found->second;
+  const auto ranks = static_cast<int64_t>(all.size());
+  if (ranks < 2 || all[0].shape.size() != 2 || all[0].shape[1] * ranks != hidden_size ||
+      all[0].shape[0] % ranks != 0)
+    return;
+  const TensorSource whole = join_columns(all);
+  const int64_t rows = whole.rows() / ranks;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    all[static_cast<size_t>(rank)] = slice_rows(whole, rank * rows, rows);
 }
 
 // Parameters that are not divided are trained on each rank, with the same gradients.
@@ -231,10 +248,11 @@ std::vector<trainer::NamedText> configurations(const std::string& folder,
   return texts;
 }
 
-trainer::TrainConfig read_configurations(const std::string& folder, const SourceOptions& options) {
+trainer::TrainConfig read_configurations(const std::string& folder, const SourceOptions& options,
+                                         std::vector<std::string>& notes) {
   trainer::TrainConfig config;
   try {
-    trainer::apply_neox_model(config, configurations(folder, options));
+    notes = trainer::apply_neox_model(config, configurations(folder, options));
   } catch (const cli::UsageError& e) {
     throw FormatError(e.what());
   }
@@ -292,8 +310,8 @@ bool is_neox_checkpoint(const std::string& folder) {
 }
 
 CanonicalModel read_neox(const std::string& folder, const SourceOptions& options) {
-  trainer::TrainConfig config = read_configurations(folder, options);
   CanonicalModel model;
+  trainer::TrainConfig config = read_configurations(folder, options, model.notes);
   const std::map<int64_t, std::string> ranks = rank_paths(folder);
   if (!ranks.empty()) {
     const std::shared_ptr<TorchFile> first = open_file(ranks.begin()->second, options);
@@ -316,6 +334,9 @@ CanonicalModel read_neox(const std::string& folder, const SourceOptions& options
                      .vocab_file = config.vocab_file,
                      .merge_file = config.merge_file};
   Shares shares = collect(read_parts(folder, options), folder);
+  divide_head_by_rows(shares, model.spec.hidden_size);
+  refuse_other_head(shares, model.spec,
+                    "no-weight-tying is not true in the configuration: give all files of the run");
   if (model.spec.parallel_residual) sum_biases(shares);
   note_copies(shares, model);
   try {

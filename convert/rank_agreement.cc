@@ -81,4 +81,14 @@ std::string differing_copy(const RankShares& shares, const std::vector<Twins>& t
   return {};
 }
 
+void refuse_other_head(const RankShares& shares, const ModelSpec& spec, const std::string& why) {
+  const auto head = shares.find("output_layer.weight"),
+             words = shares.find("embedding.word_embeddings.weight");
+  if (!spec.tied_embeddings || head == shares.end()) return;
+  for (size_t rank = 0; rank < head->second.size(); ++rank)
+    if (words == shares.end() || rank >= words->second.size() ||
+        !same_bytes(words->second[rank], head->second[rank]))
+      throw FormatError(head->second[rank].place + ": is not the embedding, but " + why);
+}
+
 }  // namespace convert

@@ -12,6 +12,7 @@
 
 #include "convert/tensor_source.h"
 #include "convert/torch_file.h"
+#include "trainer/spec/spec.h"
 
 namespace convert {
 
@@ -29,5 +30,11 @@ using Twins = std::pair<TensorSource, TensorSource>;
 /// tensor-parallel rank holds whole, and among `twins`. Empty if there is none.
 /// Errors: those of the sources.
 std::string differing_copy(const RankShares& shares, const std::vector<Twins>& twins);
+
+/// Refuses an output layer that is not the embedding where the model has one for both, in a
+/// checkpoint of a kind in which such a model has none: it is another model. `why` says where the
+/// arguments come from. Errors: indexed::FormatError; those of the sources.
+void refuse_other_head(const RankShares& shares, const trainer::ModelSpec& spec,
+                       const std::string& why);
 
 }  // namespace convert

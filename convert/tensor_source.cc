@@ -41,7 +41,7 @@ struct Store {
   std::function<void(int64_t first, int64_t count, std::byte* out)> read = {};  ///< else
   std::string place = {};  ///< of the source that it was made for
   // The origin of computed data, for sources that are made from it.
-  std::optional<TensorSource> transposed = {}, converted = {};
+  std::optional<TensorSource> transposed = {}, converted = {}, exact = {};
   std::vector<TensorSource> columns = {};
 
   void copy(int64_t first, int64_t count, std::byte* out) const {
@@ -446,6 +446,8 @@ TensorSource transpose(const TensorSource& source) {
 
 TensorSource convert_dtype(const TensorSource& source, const std::string& dtype) {
   if (source.dtype == dtype) return source;
+  if (const Store* store = whole_store(source); store != nullptr && store->exact)
+    return convert_dtype(*store->exact, dtype);
   if (!is_float(source.dtype) || !is_float(dtype))
     fail(source, "dtype " + source.dtype + " is not converted to " + dtype);
   TensorSource result = source;
@@ -461,23 +463,27 @@ TensorSource convert_dtype(const TensorSource& source, const std::string& dtype)
   return of_store(std::move(result), std::move(store));
 }
 
-TensorSource add_one(const TensorSource& source) {
-  if (!is_float(source.dtype)) fail(source, "is no float tensor");
-  TensorSource result = source;
-  Store store;
-  store.read = [source](int64_t first, int64_t count, std::byte* out) {
-    source.read_rows(first, count, out);
-    const int64_t n = count * source.row_bytes() / source.element_bytes();
-    std::vector<double> numbers(static_cast<size_t>(n));
-    std::byte* wide = reinterpret_cast<std::byte*>(numbers.data());
-    const bool is_wide = source.dtype == "F64";
-    is_wide ? static_cast<void>(std::memcpy(wide, out, numbers.size() * sizeof(double)))
-            : convert_floats(source.dtype, out, "F64", wide, n);
-    for (double& x : numbers) x += 1.0;
-    is_wide ? static_cast<void>(std::memcpy(out, wide, numbers.size() * sizeof(double)))
-            : convert_floats("F64", wide, source.dtype, out, n);
-  };
+TensorSource rounded(const TensorSource& exact, const std::string& dtype) {
+  if (exact.dtype == dtype) return exact;
+  const TensorSource once = convert_dtype(exact, dtype);
+  TensorSource result = exact;
+  result.dtype = dtype;
+  Store store{.exact = exact};
+  store.read = once.read_rows;
   return of_store(std::move(result), std::move(store));
+}
+
+TensorSource add_one(const TensorSource& source) {
+  TensorSource exact = convert_dtype(source, "F64");
+  Store store;
+  store.read = [wide = exact.read_rows, row = exact.row_bytes()](int64_t first, int64_t count,
+                                                                 std::byte* out) {
+    std::vector<double> numbers(static_cast<size_t>(count * row) / sizeof(double));
+    wide(first, count, reinterpret_cast<std::byte*>(numbers.data()));
+    for (double& x : numbers) x += 1.0;
+    std::memcpy(out, numbers.data(), numbers.size() * sizeof(double));
+  };
+  return rounded(of_store(std::move(exact), std::move(store)), source.dtype);
 }
 
 void refuse_not_finite(const TensorSource& source, int64_t at, std::span<const std::byte> bytes) {

@@ -17,6 +17,8 @@
 #include "convert/families/family.h"
 #include "convert/hf_folder.h"
 #include "convert/plain_forward.h"
+#include "convert/torch_weights.h"
+#include "convert/torch_writer.h"
 #include "convert/trainer_source.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/spec/model_fields.h"
@@ -119,7 +121,7 @@ TEST_F(NeoxTest, ConfigurationsAreNeededAndMayBeGiven) {
   EXPECT_THAT(error_of(), HasSubstr("give --neox-config FILE"));
   EXPECT_EQ(error_of({.neox_configs = {path("configs/model.yml")}}), "accepted");
   EXPECT_THAT(error_of({.neox_configs = {path("configs/local_setup.yml")}}),
-              HasSubstr("position"));  // says nothing of the model, so positions are learned
+              HasSubstr("give all files of the run"));  // says nothing of the output layer
 }
 
 TEST_F(NeoxTest, WhatDoesNotFitTogetherIsRefused) {
@@ -152,6 +154,49 @@ TEST_F(NeoxTest, OtherModelsAreRefusedByTheirKey) {
   EXPECT_THAT(with("\"use_qk_layernorm\": true"), HasSubstr("use_qk_layernorm"));
   EXPECT_THAT(with("\"moe_num_experts\": 8"), HasSubstr("moe_num_experts"));
   EXPECT_THAT(with("\"num_layers\": 2"), HasSubstr("num_layers stands in"));
+}
+
+TEST_F(NeoxTest, AnOutputLayerOfItsOwnIsNotDropped) {
+  const std::string config = copy("parallel_tp2") + "/configs/model.yml";
+  std::ostringstream read;
+  read << std::ifstream(config).rdbuf();
+  std::string text = read.str();
+  const std::string key = "\"no-weight-tying\": true";
+  ASSERT_NE(text.find(key), std::string::npos);
+  text.replace(text.find(key), key.size(), "\"no-weight-tying\": false");
+  std::ofstream(config) << text;
+  EXPECT_THAT(error_of(), HasSubstr("layer_06-model_00-model_states.pt: final_linear.weight: is "
+                                    "not the embedding, but no-weight-tying is not true in the "
+                                    "configuration"));
+}
+
+// output_layer_parallelism: row, the default of older releases.
+TEST_F(NeoxTest, AnOutputLayerInColumnsIsJoined) {
+  const std::string step = copy("parallel_tp2");
+  const auto file_of = [&](int rank) {
+    return step + "/layer_06-model_0" + std::to_string(rank) + "-model_states.pt";
+  };
+  const std::vector<std::byte> want =
+      read_megatron(path("copy/checkpoints"), {}).at("output_layer.weight").load();
+  std::vector<TensorSource> rows;
+  std::vector<std::vector<std::byte>> kept;  // the files are written over
+  kept.reserve(2);
+  for (const int rank : {0, 1}) {
+    const auto file = std::make_shared<TorchFile>(file_of(rank));
+    const TensorSource part = torch_weights(file, file->root()).at("final_linear.weight");
+    kept.push_back(part.load());
+    rows.push_back(mapped_source(part.dtype, part.shape, "kept", {.data = kept.back().data()}));
+  }
+  const TensorSource turned = transpose(join_rows(rows));
+  for (const int rank : {0, 1}) {
+    PickleBuilder out;
+    out.begin_dict().text("final_linear.weight");
+    out.tensor(transpose(slice_rows(turned, rank * turned.rows() / 2, turned.rows() / 2)));
+    out.end_dict();
+    write_torch_file(file_of(rank), std::move(out), indexed::Existing::replace);
+  }
+  const CanonicalModel got = read_megatron(path("copy/checkpoints"), {});
+  EXPECT_EQ(got.at("output_layer.weight").load(), want);
 }
 
 TEST_F(NeoxTest, CopiesThatDifferAreNoted) {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -27,7 +28,8 @@ std::string golden(const std::string& name) {
 // What one rank's file says.
 struct Rank {
   int64_t iteration = 10, heads = 4, norm_1p = 0;
-  double version = 3, dropout = 0.1;
+  double version = 3, dropout = 0.1, rotary_base = 10000;
+  bool half = false;         ///< Its tensors are BF16.
   std::string changed = {};  ///< the ending of a tensor's name whose last byte is another
   std::string head = "word_embeddings_for_head.weight";  ///< the name of the embedding's copy
 };
@@ -58,6 +60,7 @@ class RankAgreement : public ::testing::Test {
           std::pair("pipeline_model_parallel_size", int64_t{2}),
           std::pair("apply_layernorm_1p", rank.norm_1p)})
       out.text(key).integer(value);
+    out.text("rotary_base").real(rank.rotary_base);
     out.text("hidden_dropout").real(rank.dropout).end_object();
     out.text("checkpoint_version").real(rank.version).text("iteration").integer(rank.iteration);
     out.text("model").begin_dict();
@@ -65,7 +68,8 @@ class RankAgreement : public ::testing::Test {
       const bool is_head = tensor.starts_with("word_embeddings_for_head");
       const std::string called = is_head ? rank.head : tensor;
       const bool other = !rank.changed.empty() && called.ends_with(rank.changed);
-      out.text(called).tensor(other ? with_another_byte(source) : source);
+      const TensorSource own = rank.half ? convert_dtype(source, "BF16") : source;
+      out.text(called).tensor(other ? with_another_byte(own) : own);
     }
     out.end_dict().end_dict();
     fs::create_directories(fs::path(path("run/" + name)).parent_path());
@@ -103,6 +107,18 @@ TEST_F(RankAgreement, FilesOfTwoRunsAreRefused) {
   EXPECT_EQ(with(last, {.norm_1p = 1}),
             says(last, "argument apply_layernorm_1p is 1, but 0", first));
   EXPECT_EQ(with(last, {.dropout = 0.2}), "accepted");  // of training alone
+}
+
+TEST_F(RankAgreement, ArgumentsOutOfRangeAreRefused) {
+  for (const double base : {0.0, -1.0, std::nan(""), HUGE_VAL})
+    EXPECT_THAT(with("none", {}, {.rotary_base = base}),
+                HasSubstr("argument rotary_base: " + std::to_string(base)));
+}
+
+TEST_F(RankAgreement, SumsThatAreRoundedAreNoted) {
+  EXPECT_EQ(with("none", {}, {.norm_1p = 1}), "accepted");
+  EXPECT_THAT(with("none", {}, {.norm_1p = 1, .half = true}),
+              HasSubstr("the sums with one are rounded in BF16, not with --dtype fp32"));
 }
 
 TEST_F(RankAgreement, CopiesThatDifferAreNoted) {

@@ -335,6 +335,22 @@ TEST(FloatFormats, OneIsAddedInEveryDtype) {
   }
 }
 
+// Computed numbers are rounded once, to what they are written as.
+TEST(FloatFormats, ASumIsNotRoundedTwice) {
+  for (const std::string dtype : {"F16", "BF16"}) {
+    const Bytes in = numbers(dtype);
+    const TensorSource source =
+        mapped_source(dtype, {static_cast<int64_t>(in.size() / 2)}, "file", {.data = in.data()});
+    const TensorSource sum = add_one(source);
+    EXPECT_EQ(sum.dtype, dtype);
+    const Bytes wide = convert_dtype(sum, "F32").load();
+    for (size_t i = 0; i < in.size() / 2; ++i) {
+      const Bytes want = from_double("F32", as_double(dtype, &in[2 * i]) + 1.0);
+      ASSERT_EQ(std::memcmp(&wide[4 * i], want.data(), 4), 0) << dtype << ": number " << i;
+    }
+  }
+}
+
 TEST(TensorBlocks, AreAllBytesOnceAndGiveTheirPagesBack) {
   InFile large("BF16", 1500, 1601), small("F32", 3, 5);  // 4.8 MB: three blocks
   const InFile empty("F32", 0, 5);

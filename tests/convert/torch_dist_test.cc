@@ -120,6 +120,21 @@ TEST_F(TorchDistTest, WhatIsMissingOrForeignIsNamed) {
   }
 }
 
+TEST_F(TorchDistTest, AnOutputLayerOfItsOwnIsNotDropped) {
+  fs::remove_all(folder_);
+  fs::copy(golden("llama_tp2"), folder_);
+  EXPECT_EQ(outcome(folder_), "accepted");
+  replace("__0_0.distcp", "untie_embeddings_and_output_weights",
+          "untie_embeddings_and_output_weightZ");
+  try {
+    read_megatron(folder_, {.checksums = TorchFile::Checksums::ignore});
+    ADD_FAILURE() << "accepted";
+  } catch (const std::exception& e) {
+    EXPECT_THAT(e.what(), HasSubstr("output_layer.weight: is not the embedding, but its argument "
+                                    "untie_embeddings_and_output_weights is not true"));
+  }
+}
+
 TEST_F(TorchDistTest, NamesThatLeaveTheFolderAreRefused) {
   replace(".metadata", "__0_0.distcp", "../../passwd");
   EXPECT_THAT(outcome(folder_),

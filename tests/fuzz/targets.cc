@@ -209,7 +209,8 @@ void neox_yaml(Bytes input) {
   }
   trainer::TrainConfig config;
   trainer::Given given;
-  trainer::apply_neox(config, given, files);
+  std::vector<std::string> remarks;
+  trainer::apply_neox(config, given, files, remarks);
 }
 
 constexpr Target kTargets[] = {

@@ -36,17 +36,20 @@ struct NamedText {
 };
 
 /// Applies GPT-NeoX's configurations, all files together, except for what the command line
-/// (`given`) sets. Returns the keys that change nothing here, to be named once.
+/// (`given`) sets. Returns the keys that change nothing here, to be named once; `remarks` gets what
+/// is computed in another way here.
 /// State: names set here are added to `given`.
 /// Errors: cli::UsageError naming the file and key for invalid YAML, a key that occurs twice, a
 /// value that a flag does not accept, or a setting that cannot be honoured.
 std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
-                                    const std::vector<NamedText>& files);
+                                    const std::vector<NamedText>& files,
+                                    std::vector<std::string>& remarks);
 
 /// Takes over what such configurations say of the model, and of its tokenizer's files, alone: those
 /// that a checkpoint was written with, however it was trained.
-/// Errors: as apply_neox(), for keys of the model.
-void apply_neox_model(TrainConfig& config, const std::vector<NamedText>& files);
+/// Returns remarks: what is computed in another way here. Errors: as apply_neox(), for keys of the
+/// model.
+std::vector<std::string> apply_neox_model(TrainConfig& config, const std::vector<NamedText>& files);
 
 /// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage and
 /// offload. Returns the keys that change nothing here, to be named once. The sections optimizer and

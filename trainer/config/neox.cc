@@ -115,7 +115,6 @@ const std::set<std::string_view> kIdle = {"attention_softmax_in_fp32",
                                           "output_layer_parallelism",
                                           "partition_activations",
                                           "pipe_partition_method",
-                                          "rmsnorm_fusion",
                                           "rope_fusion",
                                           "scaled_masked_softmax_fusion",
                                           "scaled_upper_triang_masked_softmax_fusion",
@@ -202,7 +201,7 @@ class NeoxReader {
   NeoxReader(TrainConfig& config, Given& given)
       : config_(config), given_(given), rows_(cli::bind_rows(flag_table(), config)) {}
 
-  std::vector<std::string> idle;
+  std::vector<std::string> idle, remarks;
 
   void load(const std::string& path, const std::string& text) {
     for (auto& [name, value] : yaml_members(path, text)) {
@@ -305,6 +304,13 @@ class NeoxReader {
     const json layer_eps = take("layernorm_epsilon", 1e-5),
                rms_eps = take("rms_norm_epsilon", 1e-8);
     set(rms ? "rms_norm_epsilon" : "layernorm_epsilon", "norm-epsilon", rms ? rms_eps : layer_eps);
+    const bool fused = on("rmsnorm_fusion");
+    // x / (rms + epsilon); fused, as Transformer Engine's and here: x / sqrt(rms^2 + epsilon).
+    if (norm == "rmsnorm" && !fused && rms_eps.is_number() && rms_eps.get<double>() > 1e-8)
+      remarks.push_back(concat(places_.contains("norm") ? places_.at("norm") : names_,
+                               ": rms_norm_epsilon ", rms_eps.dump(),
+                               " is added to the root of the mean square in GPT-NeoX without "
+                               "rmsnorm_fusion, here under the root: the outputs differ"));
     const json positions = take("pos_emb", "learned");
     if (positions != "learned" && positions != "rotary")
       refuse("pos_emb", positions, "permitted are learned and rotary");
@@ -532,17 +538,21 @@ void read_files(NeoxReader& reader, const std::vector<NamedText>& files, const A
 }  // namespace
 
 std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
-                                    const std::vector<NamedText>& files) {
+                                    const std::vector<NamedText>& files,
+                                    std::vector<std::string>& remarks) {
   NeoxReader reader(config, given);
   read_files(reader, files, [&] { reader.apply(); });
+  remarks = std::move(reader.remarks);
   std::ranges::sort(reader.idle);
   return std::move(reader.idle);
 }
 
-void apply_neox_model(TrainConfig& config, const std::vector<NamedText>& files) {
+std::vector<std::string> apply_neox_model(TrainConfig& config,
+                                          const std::vector<NamedText>& files) {
   Given given;
   NeoxReader reader(config, given);
   read_files(reader, files, [&] { reader.apply_model(); });
+  return std::move(reader.remarks);
 }
 
 }  // namespace trainer

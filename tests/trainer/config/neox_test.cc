@@ -28,7 +28,7 @@ constexpr const char* kModel = R"({
 
 struct Result {
   TrainConfig config;
-  std::vector<std::string> idle;
+  std::vector<std::string> idle, remarks;
   std::string error;
 };
 
@@ -40,12 +40,23 @@ Result read(const std::vector<std::string>& texts, const std::vector<std::string
   for (const std::string& text : texts)
     files.push_back({std::string(1, static_cast<char>('a' + files.size())) + ".yml", text});
   try {
-    result.idle = apply_neox(result.config, parsed.given, files);
+    result.idle = apply_neox(result.config, parsed.given, files, result.remarks);
     derive_and_check(result.config, parsed.given, 1);
   } catch (const cli::UsageError& error) {
     result.error = error.what();
   }
   return result;
+}
+
+TEST(Neox, AnotherRmsNormIsRemarkedOn) {
+  const auto remarks = [](const std::string& text) { return read({kModel, text}).remarks; };
+  ASSERT_EQ(remarks("norm: rmsnorm\nrms_norm_epsilon: 1.0e-5\n").size(), 1U);
+  EXPECT_THAT(remarks("norm: rmsnorm\nrms_norm_epsilon: 1.0e-5\n")[0],
+              HasSubstr("b.yml: rms_norm_epsilon 1e-05 is added to the root"));
+  for (const char* same : {"norm: rmsnorm\n", "norm: rmsnorm\nrms_norm_epsilon: 1.0e-8\n",
+                           "norm: rmsnorm\nrms_norm_epsilon: 1.0e-5\nrmsnorm_fusion: true\n",
+                           "norm: te_rmsnorm\nrms_norm_epsilon: 1.0e-5\n", "norm: layernorm\n"})
+    EXPECT_TRUE(remarks(same).empty()) << same;
 }
 
 // Not by way of a real, which has 53 bits.
