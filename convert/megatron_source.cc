@@ -447,6 +447,21 @@ std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> i
   return found.string();
 }
 
+namespace {
+
+// A folder of checkpoints whose tracker is gone is none of them.
+void refuse_root(const std::string& folder) {
+  if (is_megatron_checkpoint(folder)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (is_megatron_checkpoint(entry.path().string()))
+      throw FormatError(folder +
+                        ": no latest_checkpointed_iteration.txt says which of its folders "
+                        "is meant: give " +
+                        entry.path().string() + " or --iteration");
+}
+
+}  // namespace
+
 CanonicalModel read_megatron(const std::string& path, const SourceOptions& options) {
   const std::string place = resolve_checkpoint(path, options.iteration);
   if (!fs::is_directory(place)) {
@@ -464,6 +479,7 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
   if (TorchDist::is_at(place)) return read_torch_dist(place, options);
   if (const int64_t ranks = zero_tensor_ranks(place); ranks > 0)
     return read_zero(place, ranks, options);
+  refuse_root(place);
   const std::vector<LayerFile> layers = layer_files(place, options);
   const std::vector<RankFile> ranks = rank_files(place, options);
   refuse_other_runs(ranks);

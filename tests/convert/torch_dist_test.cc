@@ -120,6 +120,17 @@ TEST_F(TorchDistTest, WhatIsMissingOrForeignIsNamed) {
   }
 }
 
+TEST_F(TorchDistTest, AFolderOfCheckpointsWithoutTrackerIsExplained) {
+  tests::OwnFolder root;
+  fs::copy(golden("llama_tp2"), root / "iter_0000007");
+  EXPECT_THAT(
+      outcome(root.path()),
+      HasSubstr(": no latest_checkpointed_iteration.txt says which of its folders is meant: "
+                "give " +
+                root / "iter_0000007" + " or --iteration"));
+  EXPECT_EQ(read_megatron(root.path(), {.iteration = 7}).iteration, 7);
+}
+
 TEST_F(TorchDistTest, AnOutputLayerOfItsOwnIsNotDropped) {
   fs::remove_all(folder_);
   fs::copy(golden("llama_tp2"), folder_);

@@ -43,3 +43,9 @@ echo "- empty values"
 text --load hf --prompt "" <hf/merges.txt >text
 text --load hf --prompt '<|endoftext|>' --no-prompt | cmp - text
 try text --load hf --prompt-file "" <hf/merges.txt
+
+echo "- a checkpoint of another program"
+mkdir theirs
+cp -r "$G/torch_dist/llama_tp2" theirs/iter_0000007
+try text --load theirs/iter_0000007 --prompt it
+try text --load theirs --prompt it --ckpt-step 7
