@@ -452,12 +452,18 @@ namespace {
 // A folder of checkpoints whose tracker is gone is none of them.
 void refuse_root(const std::string& folder) {
   if (is_megatron_checkpoint(folder)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (is_megatron_checkpoint(entry.path().string()))
-      throw FormatError(folder +
-                        ": no latest_checkpointed_iteration.txt says which of its folders "
-                        "is meant: give " +
-                        entry.path().string() + " or --iteration");
+  std::string last;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if ((name.starts_with("iter_") || name.starts_with("global_step") || name == "release") &&
+        is_megatron_checkpoint(entry.path().string()))
+      last = std::max(last, entry.path().string());
+  }
+  if (!last.empty())
+    throw FormatError(folder +
+                      ": no latest_checkpointed_iteration.txt says which of its folders "
+                      "is meant: give one, as " +
+                      last + ", or --iteration");
 }
 
 }  // namespace

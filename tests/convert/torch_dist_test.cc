@@ -126,8 +126,8 @@ TEST_F(TorchDistTest, AFolderOfCheckpointsWithoutTrackerIsExplained) {
   EXPECT_THAT(
       outcome(root.path()),
       HasSubstr(": no latest_checkpointed_iteration.txt says which of its folders is meant: "
-                "give " +
-                root / "iter_0000007" + " or --iteration"));
+                "give one, as " +
+                root / "iter_0000007" + ", or --iteration"));
   EXPECT_EQ(read_megatron(root.path(), {.iteration = 7}).iteration, 7);
 }
 
