@@ -113,7 +113,7 @@ const cli::Table<Options> kFlags = {
        .value = "NAME",
        .help =
            "Type of the weights written. keep does not change it; fp32 takes the main "
-           "parameters of a trainer's checkpoint, and sums that the conversion makes unrounded.",
+           "parameters of a trainer's checkpoint, and does not round what the conversion adds up.",
        .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
       {.name = "num-attention-heads",
        .value = "N",

@@ -2,9 +2,10 @@
 // megatron_source.h: a model's fields from Megatron's `args`. Arguments changed over the years; a
 // missing one has the meaning from before it existed.
 // Source: megatron/training/arguments.py; legacy/model/transformer.py for the activation's choice.
+#include "convert/megatron_source.h"
+
 #include <cmath>
 
-#include "convert/megatron_source.h"
 #include "libindexed/format.h"
 #include "trainer/spec/model_fields.h"
 

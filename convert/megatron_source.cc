@@ -331,9 +331,8 @@ CanonicalModel assemble(const Shares& shares, Value root, bool core, const std::
       if (name.ends_with("layernorm.weight")) source = add_one(source);
     if (model.dtype != "F32")
       model.notes.push_back(path +
-                            ": the weights of its norms are stored less one; the sums with "
-                            "one are rounded in " +
-                            model.dtype + ", not with --dtype fp32");
+                            ": its norms are stored less one, and adding one rounds them to " +
+                            model.dtype + "; --dtype fp32 does not");
   }
   return model;
 }
@@ -449,7 +448,7 @@ std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> i
 
 namespace {
 
-// A folder of checkpoints whose tracker is gone is none of them.
+// A folder of checkpoints without its tracker does not say which of them is meant.
 void refuse_root(const std::string& folder) {
   if (is_megatron_checkpoint(folder)) return;
   std::string last;

@@ -169,7 +169,7 @@ Shares collect(const std::map<Part, Weights>& parts, const std::string& folder) 
   return shares;
 }
 
-// a + b in fp32, rounded() to their dtype.
+// a + b, added in fp32, in their dtype by round_computed().
 TensorSource sum_of(const TensorSource& a, const TensorSource& b) {
   if (a.shape != b.shape || a.dtype != b.dtype)
     throw FormatError(b.place + ": another shape than " + a.place);
@@ -182,7 +182,7 @@ TensorSource sum_of(const TensorSource& a, const TensorSource& b) {
     for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
     std::copy_n(reinterpret_cast<const std::byte*>(x.data()), count * row, out);
   };
-  return rounded(sum, a.dtype);
+  return round_computed(sum, a.dtype);
 }
 
 // With a parallel residual each rank adds its own bias to its term of the sum; otherwise the bias

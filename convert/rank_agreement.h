@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the ranks' files of one checkpoint have in common: they must be of one run, step and model,
 // and should have the same bytes of what several ranks hold whole. Files of two runs or steps fit
-// together by their names and shapes, and their mixture is no model. Not here: how many ranks there
+// together by their names and shapes, and their mixture is no model. The arguments must be of that
+// model, too, where a tensor tells. Not here: how many ranks there
 // must be, and what each holds (megatron_source.h, megatron_names.h).
 #pragma once
 

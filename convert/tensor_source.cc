@@ -463,7 +463,7 @@ TensorSource convert_dtype(const TensorSource& source, const std::string& dtype)
   return of_store(std::move(result), std::move(store));
 }
 
-TensorSource rounded(const TensorSource& exact, const std::string& dtype) {
+TensorSource round_computed(const TensorSource& exact, const std::string& dtype) {
   if (exact.dtype == dtype) return exact;
   const TensorSource once = convert_dtype(exact, dtype);
   TensorSource result = exact;
@@ -483,7 +483,7 @@ TensorSource add_one(const TensorSource& source) {
     for (double& x : numbers) x += 1.0;
     std::memcpy(out, numbers.data(), numbers.size() * sizeof(double));
   };
-  return rounded(of_store(std::move(exact), std::move(store)), source.dtype);
+  return round_computed(of_store(std::move(exact), std::move(store)), source.dtype);
 }
 
 void refuse_not_finite(const TensorSource& source, int64_t at, std::span<const std::byte> bytes) {

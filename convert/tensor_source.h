@@ -108,12 +108,12 @@ TensorSource transpose(const TensorSource& source);
 /// Errors: indexed::FormatError for another dtype.
 TensorSource convert_dtype(const TensorSource& source, const std::string& dtype);
 
-/// Numbers that were computed, in `dtype`; convert_dtype() of the result rounds the computed ones.
-/// Errors: as convert_dtype().
-TensorSource rounded(const TensorSource& exact, const std::string& dtype);
+/// `exact`, which was computed, in `dtype`. convert_dtype() of the result rounds `exact` itself, so
+/// that nothing is rounded twice. Errors: as convert_dtype().
+TensorSource round_computed(const TensorSource& exact, const std::string& dtype);
 
-/// Every element plus one, rounded() to the source's dtype: for norm weights that are stored minus
-/// one. Errors: as convert_dtype().
+/// Every element plus one, in the source's dtype by round_computed(): for norm weights that are
+/// stored minus one. Errors: as convert_dtype().
 TensorSource add_one(const TensorSource& source);
 
 /// Refuses bytes of a source, from byte `at` on, that are numbers which are not finite: a model

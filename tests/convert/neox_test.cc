@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -168,6 +169,35 @@ TEST_F(NeoxTest, AnOutputLayerOfItsOwnIsNotDropped) {
   EXPECT_THAT(error_of(), HasSubstr("layer_06-model_00-model_states.pt: final_linear.weight: is "
                                     "not the embedding, but no-weight-tying is not true in the "
                                     "configuration"));
+}
+
+TEST_F(NeoxTest, BiasesAreAddedInFp32) {
+  const std::string step = copy("parallel_tp2");
+  std::vector<float> want(16, 0);
+  for (const char* rank : {"0", "1"}) {
+    const std::string of_rank = step + "/layer_02-model_0" + rank + "-model_states.pt";
+    const auto file = std::make_shared<TorchFile>(of_rank);
+    PickleBuilder out;
+    out.begin_dict();
+    for (const auto& [name, source] : torch_weights(file, file->root())) {
+      const TensorSource half = convert_dtype(source, "BF16");
+      out.text(name).tensor(half);
+      if (name != "attention.dense.bias") continue;
+      const std::vector<std::byte> wide = convert_dtype(half, "F32").load();
+      for (size_t i = 0; i < want.size(); ++i) {
+        float x = 0;
+        std::memcpy(&x, &wide[4 * i], 4);
+        want[i] += x;
+      }
+    }
+    out.end_dict();
+    write_torch_file(of_rank, std::move(out), indexed::Existing::replace);
+  }
+  const CanonicalModel model = read_megatron(path("copy/checkpoints"), {});
+  const TensorSource& bias = model.at("decoder.layers.0.self_attention.linear_proj.bias");
+  EXPECT_EQ(bias.dtype, "BF16");
+  const std::vector<std::byte> got = convert_dtype(bias, "F32").load();
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size()), 0);
 }
 
 // output_layer_parallelism: row, the default of older releases.

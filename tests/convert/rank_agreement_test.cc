@@ -28,7 +28,7 @@ std::string golden(const std::string& name) {
 // What one rank's file says.
 struct Rank {
   int64_t iteration = 10, heads = 4, norm_1p = 0;
-  double version = 3, dropout = 0.1, rotary_base = 10000;
+  double version = 3, dropout = 0.1, rotary_base = 10000, rotary_percent = 1, epsilon = 1e-5;
   bool half = false;         ///< Its tensors are BF16.
   std::string changed = {};  ///< the ending of a tensor's name whose last byte is another
   std::string head = "word_embeddings_for_head.weight";  ///< the name of the embedding's copy
@@ -61,6 +61,8 @@ class RankAgreement : public ::testing::Test {
           std::pair("apply_layernorm_1p", rank.norm_1p)})
       out.text(key).integer(value);
     out.text("rotary_base").real(rank.rotary_base);
+    out.text("rotary_percent").real(rank.rotary_percent);
+    out.text("norm_epsilon").real(rank.epsilon);
     out.text("hidden_dropout").real(rank.dropout).end_object();
     out.text("checkpoint_version").real(rank.version).text("iteration").integer(rank.iteration);
     out.text("model").begin_dict();
@@ -113,12 +115,41 @@ TEST_F(RankAgreement, ArgumentsOutOfRangeAreRefused) {
   for (const double base : {0.0, -1.0, std::nan(""), HUGE_VAL})
     EXPECT_THAT(with("none", {}, {.rotary_base = base}),
                 HasSubstr("argument rotary_base: " + std::to_string(base)));
+  for (const double share : {-0.5, 1.5, std::nan("")}) {
+    EXPECT_THAT(with("none", {}, {.rotary_percent = share}),
+                HasSubstr("argument rotary_percent: " + std::to_string(share)));
+    EXPECT_THAT(with("none", {}, {.epsilon = share}),
+                HasSubstr("argument norm_epsilon: " + std::to_string(share)));
+  }
 }
 
 TEST_F(RankAgreement, SumsThatAreRoundedAreNoted) {
   EXPECT_EQ(with("none", {}, {.norm_1p = 1}), "accepted");
   EXPECT_THAT(with("none", {}, {.norm_1p = 1, .half = true}),
-              HasSubstr("the sums with one are rounded in BF16, not with --dtype fp32"));
+              HasSubstr("adding one rounds them to BF16; --dtype fp32 does not"));
+}
+
+// The golden is tied; an output layer of its own, or the embedding again, stands in one more file.
+TEST_F(RankAgreement, AnOutputLayerInDeepSpeedsFilesIsNotDropped) {
+  fs::copy(golden("deepspeed"), path("run"), fs::copy_options::recursive);
+  const auto write_head = [&](bool other) {
+    for (const char* rank : {"0", "1"}) {
+      const std::string of_rank = std::string("-model_0") + rank + "-model_states.pt";
+      const auto file = std::make_shared<TorchFile>(path("run/global_step4/layer_01" + of_rank));
+      const TensorSource words = torch_weights(file, file->root()).at("word_embeddings.weight");
+      PickleBuilder out;
+      out.begin_dict().text("lm_head.weight").tensor(other ? with_another_byte(words) : words);
+      out.end_dict();
+      write_torch_file(path("run/global_step4/layer_09" + of_rank), std::move(out),
+                       indexed::Existing::replace);
+    }
+  };
+  write_head(false);
+  EXPECT_EQ(outcome(path("run")), "accepted");
+  write_head(true);
+  EXPECT_THAT(outcome(path("run")),
+              HasSubstr("layer_09-model_00-model_states.pt: lm_head.weight: is not the embedding, "
+                        "but its argument untie_embeddings_and_output_weights is not true"));
 }
 
 TEST_F(RankAgreement, CopiesThatDifferAreNoted) {

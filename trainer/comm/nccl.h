@@ -35,11 +35,11 @@ struct NcclOptions {
 /// must outlive the Comm. Device memory only; one process for each GPU. The queue is a stream of
 /// high priority; while the compute stream is captured, follow(ops.mark()) makes it part of the
 /// graph and ops.follow(mark()) joins it again. Memory that ranks share is accessed by their copy
-/// engines, where NVLink connects the GPUs, of one model, every rank sees them all, and
-/// NCCL_P2P_DISABLE is not set; otherwise all goes by NCCL. NVLink multicast stays off unless
-/// NCCL_NVLS_ENABLE is set by the user. Errors: DeviceError naming the call and NCCL's reason; the
-/// destructor of a failed Comm aborts it instead of finishing. The destructor waits until no
-/// captured graph has calls of this Comm: call Ops::forget first.
+/// engines, where NVLink connects the GPUs, of one model, every rank sees them all and has memory
+/// for sums, and NCCL_P2P_DISABLE is not set; otherwise all goes by NCCL. NVLink multicast stays
+/// off unless NCCL_NVLS_ENABLE is set by the user. Errors: DeviceError naming the call and NCCL's
+/// reason; the destructor of a failed Comm aborts it instead of finishing. The destructor waits
+/// until no captured graph has calls of this Comm: call Ops::forget first.
 std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, rendezvous::Store& store);
 
 }  // namespace comm

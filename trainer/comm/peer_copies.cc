@@ -26,8 +26,6 @@ using ops::DeviceError;
 /// A smaller block of cudaMalloc may be part of one that other blocks are in, too, and a handle
 /// names all of it.
 constexpr size_t kOwnBlock = size_t{2} << 20;
-/// A meeting takes microseconds, the loading of what it needs at most seconds.
-constexpr std::chrono::seconds kMeetingTimeout{20};
 
 /// Whether a call succeeded that may fail where something is not supported.
 bool succeeds(cudaError_t status) {
@@ -58,7 +56,7 @@ struct Claim {
   std::array<char, 256> model{};  ///< which decides where tensors lie.
   int64_t memory_bytes = 0;
 };
-/// What the others open.
+/// What the others open: the memory of meetings, and what the ranks share.
 struct Handles {
   cudaIpcMemHandle_t arrived{}, memory{};
 };
@@ -117,7 +115,7 @@ void PeerCopies::for_each_peer(const Work& work) const {
 
 /// Tells the others `mine`, and does `work` with what each of them tells.
 template <class Told, class Work>
-void PeerCopies::for_each_peer_of(const Told& mine, const std::string& what, const Work& work) {
+void PeerCopies::exchange(const std::string& what, const Told& mine, const Work& work) {
   const std::string key = group_.id + "/copies/" + what + "/";
   store_.set(key + std::to_string(group_.rank),
              {reinterpret_cast<const char*>(&mine), sizeof mine});
@@ -186,7 +184,7 @@ bool PeerCopies::peers_are_linked() {
     std::ranges::copy(boot_id(mine.host.size()), mine.host.begin());
   }
   shared_bytes_ = mine.memory_bytes;
-  for_each_peer_of(mine, "claims", [&](int, const Claim& theirs) {
+  exchange("claims", mine, [&](int, const Claim& theirs) {
     // Another host's handle could name anything here.
     all = all && theirs.host[0] != 0 && theirs.host == mine.host && theirs.model == mine.model &&
           linked(theirs.bus.data());
@@ -226,7 +224,7 @@ bool PeerCopies::open_peers() {
     opened_.push_back(block);
     return block;
   };
-  for_each_peer_of(mine, "handles", [&](int rank, const Handles& theirs) {
+  exchange("handles", mine, [&](int rank, const Handles& theirs) {
     if (!all) return;
     const auto i = static_cast<size_t>(rank);
     their_arrived_[i] = static_cast<uint32_t*>(opened(theirs.arrived));
@@ -258,16 +256,15 @@ bool PeerCopies::peers_write() {
       [&](int rank) { good = good && got[static_cast<size_t>(rank)] == word(rank, group_.rank); });
   good = agree("cleared again", good && cleared());
   const bool queued = good && succeeds(queue_meeting(0, 1));
-  const bool met = agree("queued", queued) && streams_have_met();
-  // A stream that waits for ever would be waited for by whatever is freed.
+  const bool met = queued && streams_have_met();
+  // Whatever is freed would wait for a stream that waits for ever.
   if (queued && !met) end_meeting();
   return agree("met", met);
 }
 
-/// Whether the stream comes to the end of what is queued in a time that is long for a meeting.
+/// Whether the stream comes to the end of what is queued within the time for a first meeting.
 bool PeerCopies::streams_have_met() {
-  const auto end = std::chrono::steady_clock::now() +
-                   std::min<std::chrono::milliseconds>(group_.timeout, kMeetingTimeout);
+  const auto end = std::chrono::steady_clock::now() + group_.meeting_timeout;
   cudaError_t met = cudaStreamQuery(stream_);
   for (; met == cudaErrorNotReady && std::chrono::steady_clock::now() < end;
        met = cudaStreamQuery(stream_))
@@ -323,7 +320,7 @@ cudaError_t PeerCopies::queue_meeting(int number, uint32_t token) {
   for_each_peer([&](int rank) { steps.push_back(write_value(arrived_ + row + rank, 0)); });
   const CUresult status = batch_mem_op()(reinterpret_cast<CUstream>(stream_),
                                          static_cast<unsigned>(steps.size()), steps.data(), 0);
-  return static_cast<cudaError_t>(status);  // the numbers of the errors that a queue returns agree
+  return static_cast<cudaError_t>(status);  // both enumerations number these errors alike
 }
 
 /// Work queued later begins when all ranks have done what they queued before their meeting of this

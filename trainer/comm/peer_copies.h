@@ -30,9 +30,11 @@ class PeerCopies {
   struct Group {
     std::string id;  ///< Unique in the job.
     int rank = 0, size = 1;
-    int64_t least_bytes = 0;        ///< The smallest share that is transferred so.
-    int64_t sum_bytes = kSumBytes;  ///< Memory for sums.
-    std::chrono::milliseconds timeout{};
+    int64_t least_bytes = 0;              ///< The smallest share that is transferred so.
+    int64_t sum_bytes = kSumBytes;        ///< Memory for sums.
+    std::chrono::milliseconds timeout{};  ///< For a rank that does not answer.
+    /// For the streams' first meeting: it takes microseconds, and loading what it needs seconds.
+    std::chrono::milliseconds meeting_timeout = std::chrono::seconds(20);
   };
   /// `memory`: a block of cudaMalloc from its start, in which this rank's tensors lie. Null on all
   /// ranks, unless every rank reaches every other one's memory over NVLink, their GPUs are of one
@@ -81,7 +83,7 @@ class PeerCopies {
   template <class Work>
   void for_each_peer(const Work& work) const;
   template <class Told, class Work>
-  void for_each_peer_of(const Told& mine, const std::string& what, const Work& work);
+  void exchange(const std::string& what, const Told& mine, const Work& work);
   static uint32_t token_of(Call call, int64_t place, const Tensor& whole) noexcept;
 
   const Group group_;

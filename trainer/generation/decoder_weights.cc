@@ -12,15 +12,14 @@
 
 #include "convert/canonical.h"
 #include "convert/hf_folder.h"
-#include "convert/megatron_source.h"
 #include "convert/tensor_blocks.h"
 #include "convert/tokenizer_files.h"
 #include "convert/trainer_source.h"
-#include "libindexed/format.h"
 #include "libindexed/workers.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/named_tokenizer.h"
+#include "trainer/session/foreign.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/spec/model_fields.h"
 
@@ -204,15 +203,6 @@ DecoderModel open_hf_model(const std::string& path) {
   return model;
 }
 
-/// Whether `path` has a checkpoint that megatron-to-hf reads and nothing here does.
-bool is_foreign(const std::string& path, std::optional<int64_t> step) {
-  try {
-    return convert::is_megatron_checkpoint(convert::resolve_checkpoint(path, step));
-  } catch (const indexed::FormatError&) {  // a tracker that names nothing
-    return false;
-  }
-}
-
 }  // namespace
 
 DecoderModel open_decoder_model(const std::string& path, std::optional<int64_t> step) {
@@ -220,13 +210,11 @@ DecoderModel open_decoder_model(const std::string& path, std::optional<int64_t> 
   const bool exported = std::filesystem::exists(path + "/config.json");
   const bool trained = convert::is_trainer_checkpoint(path, std::nullopt);
   if (exported && !trained && !step) return open_hf_model(path);
-  if (!exported && !trained && is_foreign(path, step))
-    throw cli::UsageError(cli::concat(path,
-                                      ": a checkpoint of Megatron-LM, DeepSpeed or GPT-NeoX: "
-                                      "convert it with megatron-to-hf --input ",
-                                      cli::shell_word(path),
-                                      step ? cli::concat(" --iteration ", *step) : "",
-                                      " --output FOLDER, and give FOLDER"));
+  const std::string kind = exported || trained ? "" : foreign_checkpoint(path);
+  if (!kind.empty())
+    throw cli::UsageError(cli::concat(
+        path, ": ", kind, ": convert it with megatron-to-hf --input ", cli::shell_word(path),
+        step ? cli::concat(" --iteration ", *step) : "", " --output FOLDER, and give FOLDER"));
   const std::optional<std::string> folder = find_checkpoint(path, step);
   if (!folder)
     throw cli::UsageError(cli::concat(path, ": no checkpoint there, and no config.json"));

@@ -32,8 +32,11 @@ void MemoryCopies::start(CheckpointMeta meta) {
                                cli::readable_time(waited.count()), " at step ",
                                meta.state.iteration, " for the copy of step ", last->iteration,
                                ", which took ", cli::readable_time(last->seconds),
-                               "; the first two also take the memory, later ones are faster"));
+                               started_ <= 2
+                                   ? "; the first two also take the memory, later ones are faster"
+                                   : "; with more steps from one to the next it would not"));
   saver_.save(std::move(meta));
+  ++started_;
 }
 
 void MemoryCopies::report(const std::optional<Saver::Outcome>& outcome) {

@@ -29,8 +29,8 @@ class MemoryCopies {
   /// As Saver, whose `options` name memory. `interval`: steps from one copy to the next.
   MemoryCopies(Engine& engine, SaverOptions options, int64_t interval, Voice voice);
 
-  /// Starts a copy. Waits for the last one first, and says so once if it takes long. Errors:
-  /// DeviceFault.
+  /// Starts a copy. Waits for the last one first; the first time that it waits for more than a
+  /// second, it says so. Errors: DeviceFault.
   void start(CheckpointMeta meta);
   /// Reports a copy that has ended since the last call: the first complete one, and each that could
   /// not be made.
@@ -44,8 +44,9 @@ class MemoryCopies {
   Saver saver_;
   int64_t interval_;
   Voice voice_;
+  int64_t started_ = 0;
   bool one_is_complete_ = false;
-  bool waited_ = false;
+  bool waited_ = false;  ///< Long, and that was said.
 };
 
 }  // namespace trainer

@@ -68,7 +68,7 @@ void follow(cudaStream_t waits, cudaStream_t other) {
 /// One of the ranks, which are threads.
 struct Rank {
   Rank(int number, int ranks, rendezvous::Store& store, const Gpu& gpu, unsigned seed,
-       std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+       std::chrono::milliseconds meeting_timeout = std::chrono::seconds(20)) {
     simulated_cuda::use(number, gpu, seed * 64 + static_cast<unsigned>(number));
     void* start = nullptr;
     EXPECT_EQ(cudaMalloc(&start, kBlock), cudaSuccess);
@@ -80,7 +80,8 @@ struct Rank {
                                .size = ranks,
                                .least_bytes = 1,
                                .sum_bytes = 2 * (ranks - 1) * kPartElements * 4,
-                               .timeout = timeout},
+                               .timeout = std::chrono::seconds(60),
+                               .meeting_timeout = meeting_timeout},
                               store, {block, DType::u8, ops::Device::cuda, {kBlock}}, transfers);
   }
   ~Rank() {
@@ -133,13 +134,13 @@ class Program {
     for (auto& of_rank : apart_values_) of_rank.resize(tensors_.size());
   }
 
-  /// Fills everything, queues calls, and checks everything; queued alone.
+  /// Fills everything, makes random calls, and checks everything. All of it is queued.
   void segment(int calls) {
     for (size_t i = 0; i < tensors_.size(); ++i) fill(i);
     start_transfers();
     size_t t = 0;
     for (int i = 0; i < calls; ++i) {
-      // Often that of the call before, which may be unfinished.
+      // Often that of the call before.
       if (random_() % 2 == 0) t = random_() % tensors_.size();
       switch (random_() % 10) {
         case 0:
@@ -380,11 +381,12 @@ struct Opened {
   int ranks = 0;
   size_t bytes = 0;
 };
-Opened open_beside(const Gpu& last) {
+Opened open_beside(const Gpu& last,
+                   std::chrono::milliseconds meeting_timeout = std::chrono::seconds(20)) {
   Opened out;
   std::mutex mutex;
   on_ranks(3, [&](int number, rendezvous::Store& store) {
-    Rank rank(number, 3, store, number == 2 ? last : Gpu{}, 1, std::chrono::seconds(20));
+    Rank rank(number, 3, store, number == 2 ? last : Gpu{}, 1, meeting_timeout);
     const std::lock_guard lock(mutex);
     out.ranks += rank.copies != nullptr;
     if (number == 0) out.bytes = simulated_cuda::most_allocated_bytes() - size_t{kBlock};
@@ -403,7 +405,7 @@ TEST(PeerCopies, AllOrNoneShareTheirMemory) {
   EXPECT_EQ(open_beside({.opens_handles = false}).ranks, 0);
   EXPECT_EQ(open_beside({.free_bytes = size_t{kBlock} + (size_t{2} << 20)}).ranks, 0);
   // The others have queued a meeting that the last one does not come to.
-  EXPECT_EQ(open_beside({.batch_operations = 0}).ranks, 0);
+  EXPECT_EQ(open_beside({.batch_operations = 0}, std::chrono::seconds(1)).ranks, 0);
 }
 
 // What the driver says is not taken for a fault of the hardware.

@@ -17,7 +17,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -53,7 +52,6 @@ struct CUstream_st {
   std::mt19937 random;
   std::shared_ptr<simulated_cuda::Capture> capture;
   std::thread thread;
-  int rank = 0;
 };
 struct CUevent_st {
   std::shared_ptr<bool> reached;                     ///< Of the last record; null before the first.
@@ -72,7 +70,6 @@ struct Node {
   int64_t waits_for = -1, reaches = -1;
 };
 struct Capture {
-  unsigned long long id = 0;
   bool active = true;
   size_t marks = 0;
   std::map<cudaStream_t, std::vector<Node>> nodes;
@@ -213,7 +210,6 @@ void queue(cudaStream_t stream, std::function<void()> work) {
 void begin_capture(cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   stream->capture = std::make_shared<Capture>();
-  stream->capture->id = static_cast<unsigned long long>(++serial);
   stream->capture->seen[stream][stream] = 0;
 }
 
@@ -365,7 +361,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned, int) {
   auto* const stream = new CUstream_st;
   stream->random.seed(static_cast<unsigned>(device().random()));
   stream->slow = stream->random() % 4 == 0;
-  stream->rank = own;
   stream->thread = std::thread(run, stream);
   device().streams.push_back(*out = stream);
   return cudaSuccess;
@@ -399,14 +394,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaDeviceSynchronize() {
   wait_until_idle(streams());
-  return cudaSuccess;
-}
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
-                                     const cudaGraphEdgeData**, size_t*) {
-  const std::lock_guard lock(mutex);
-  *status = stream->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  *id = stream->capture ? stream->capture->id : 0;
   return cudaSuccess;
 }
 
