@@ -199,7 +199,9 @@ int open_of_rank(const char* variable, int flags) {
 struct Begin {
   Begin() {
     log_file = open_of_rank("FAULT_LOG", O_WRONLY | O_CREAT | O_APPEND);
-    const int fd = open_of_rank("FAULT_COUNT", O_RDWR | O_CREAT | O_TRUNC);
+    // Two launchers may share a file: emptied, it would be too short for a moment where the other one
+    // has mapped it, which kills that one.
+    const int fd = open_of_rank("FAULT_COUNT", O_RDWR | O_CREAT);
     if (fd >= 0) {
       void* shared = next<int(int, off_t)>("ftruncate")(fd, sizeof(long)) == 0
                          ? mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
