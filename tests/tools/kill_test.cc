@@ -379,6 +379,43 @@ TEST_F(OneOutput, StaysThatOfTheFirst) {
   EXPECT_EQ(difference(files("out"), written), "");
 }
 
+// A repair, stopped at each of its operations while the dataset is replaced, and the reverse.
+TEST_F(OneOutput, IsNeverOfARepairAndAnotherDataset) {
+  make_folder("in");
+  ASSERT_EQ(run("in", {"make-dataset", "a", "40", "90", "1"}).status, 0);
+  ASSERT_EQ(run("in", {"make-dataset", "old", "60", "60", "3", "uncounted-eod"}).status, 0);
+  const std::vector<std::string> repair = {"inspect-dataset", "quick", "-q", "--repair", "x"},
+                                 replace = {"merge-datasets",  "-q", "--force", "../in/a",
+                                            "--output-prefix", "x"};
+  for (const bool repair_waits : {true, false}) {
+    int refused = 0, replaced = 0;
+    for (int at = 1;; ++at) {
+      make_folder("out");
+      for (const char* end : {".bin", ".idx"})
+        std::filesystem::copy(folder_ + "/in/old" + end, folder_ + "/out/x" + end);
+      const pid_t pid = start("out", repair_waits ? repair : replace,
+                              {{"LD_PRELOAD", FAULT_SHIM},
+                               {"FAULT_ROOT", folder_ + "/out"},
+                               {"FAULT_SIGNAL", std::to_string(SIGSTOP)},
+                               {"FAULT_AT", std::to_string(at)}});
+      int status = 0;
+      ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+      if (!WIFSTOPPED(status)) break;
+      const std::string when = (repair_waits ? "repair" : "merge-datasets") +
+                               std::string(" stopped at operation ") + std::to_string(at);
+      const Ended second = run("out", repair_waits ? replace : repair);
+      kill(pid, SIGCONT);
+      const Ended first = wait(pid);
+      refused += second.err.find("being written by another process") != std::string::npos;
+      replaced += first.err.find("replaced while it was read") != std::string::npos;
+      EXPECT_EQ(run("out", {"inspect-dataset", "verify", "-q", "x"}).status, 0)
+          << when << ": " << first.err << second.err;
+    }
+    EXPECT_GT(refused, 0);
+    EXPECT_EQ(replaced, repair_waits ? 1 : 0);
+  }
+}
+
 // Where both replace: the first is stopped at each of its operations. The second is refused or ends
 // well, and what both leave is one dataset.
 TEST_F(OneOutput, IsNeverOfTwoRunsThatReplace) {

@@ -95,8 +95,12 @@ std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix,
 }
 
 void mend_uncounted_eod(const std::string& prefix, const UncountedEod& found) {
-  const IndexedDataset data = IndexedDataset::open(prefix, {.longer_bin = true});
   indexed::OutputFile file(prefix + ".idx", indexed::Existing::replace);
+  file.refuse_second_writer();
+  // One that was writing it before may have given it another dataset.
+  if (find_uncounted_eod(prefix, found.eod_token) != found)
+    throw indexed::FormatError(prefix + ": replaced while it was read; nothing was changed");
+  const IndexedDataset data = IndexedDataset::open(prefix, {.longer_bin = true});
   indexed::IndexHeader header;
   header.dtype_code = static_cast<uint8_t>(data.dtype());
   header.num_sequences = static_cast<uint64_t>(data.num_sequences());

@@ -17,6 +17,7 @@ struct UncountedEod {
   int64_t num_documents;  ///< of the dataset, including empty ones
   int64_t non_empty;      ///< each has one uncounted token
   int64_t eod_token;      ///< the token with which all of them end
+  bool operator==(const UncountedEod&) const = default;
 };
 
 /// Checks whether PREFIX is such a dataset: the .bin has one token more for each non-empty
@@ -29,7 +30,8 @@ std::optional<UncountedEod> find_uncounted_eod(const std::string& prefix,
 
 /// Writes a new .idx that counts the tokens, in constant memory; the .bin is not changed. The new
 /// .idx replaces the old one when it is complete. A manifest of the old one is removed.
-/// Errors: as find_uncounted_eod; std::system_error.
+/// Errors: as find_uncounted_eod; FormatError for a dataset that is not as it was `found`;
+/// std::system_error, EBUSY while another process writes it.
 void mend_uncounted_eod(const std::string& prefix, const UncountedEod& found);
 
 }  // namespace dataset
