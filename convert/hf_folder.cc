@@ -3,6 +3,7 @@
 #include "convert/hf_folder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 #include <system_error>
 
 #include "convert/families/families.h"
-#include "convert/file_identity.h"
+#include "convert/set_aside.h"
 #include "convert/target_root.h"
 #include "convert/tensor_blocks.h"
 #include "convert/torch_file.h"
@@ -25,7 +26,9 @@
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "libindexed/permissions.h"
 #include "libindexed/read_file.h"
+#include "trainer/checkpoint/killed_conversion.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace convert {
@@ -42,71 +45,33 @@ constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
 
-// Marks a folder that is being written, and has a record of the files that got their names there: a
-// later run recognises those of a killed one.
-constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
-
-// One file in it.
-std::string record_of(const std::string& identity, const std::string& name) {
-  return identity + " " + name + '\0';
-}
-
-// Files of a folder that has no config.json yet; unless kept, removed: config.json first, the mark
-// last.
-class FolderFiles {
+// The files of a model that have no name in its folder yet: complete, and on the disk. Those that
+// have none at the end go.
+class UnnamedFiles {
  public:
-  explicit FolderFiles(std::string folder)
-      : folder_(std::move(folder)),
-        mark_(::open(path(kUnfinished).c_str(),
-                     O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666)) {
-    if (mark_ < 0) fail();
+  /// Nobody else looks into them before they have the permissions of those that they replace.
+  explicit UnnamedFiles(const fs::path& folder) : folder_(folder / kUnnamedFiles) {
+    if (::mkdir(folder_.c_str(), 0700) != 0)
+      throw std::system_error(errno, std::generic_category(), folder_.string());
   }
-  FolderFiles(const FolderFiles&) = delete;
-  FolderFiles& operator=(const FolderFiles&) = delete;
-  ~FolderFiles() {
-    ::close(mark_);
-    std::error_code error;
-    for (auto name = written_.rbegin(); name != written_.rend() && !error; ++name)
-      fs::remove(path(*name), error);
-    if (!error) fs::remove(path(kUnfinished), error);
-  }
+  ~UnnamedFiles() { remove(); }
+  UnnamedFiles(const UnnamedFiles&) = delete;
+  UnnamedFiles& operator=(const UnnamedFiles&) = delete;
 
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  /// `commit` gives its name to a file that is on the disk, open as `fd`. An error after that, as
-  /// of the disk, leaves no new file.
-  void name(const std::string& name, int fd, const std::function<void()>& commit) {
-    struct stat info {};
-    if (::fstat(fd, &info) != 0) fail();
-    const std::string record = record_of(file_identity(info), name);
-    errno = ENOSPC;  // where only some bytes are written
-    if (::write(mark_, record.data(), record.size()) != static_cast<ssize_t>(record.size()) ||
-        ::fdatasync(mark_) != 0)
-      fail();
-    const bool is_new = !fs::exists(path(name));
-    if (is_new) written_.push_back(name);
-    commit();
-    if (!is_new) written_.push_back(name);
-  }
-  void write(const std::string& name, const std::string& text) {
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name, const std::string& text) const {
     fs::create_directories(fs::path(path(name)).parent_path());
-    indexed::OutputFile out(path(name), indexed::Existing::replace);
+    indexed::OutputFile out(path(name));
     out.write(text);
-    out.sync();
-    this->name(name, out.fd(), [&] { out.commit(); });
+    out.commit();
   }
-  void keep() {
-    fs::remove(path(kUnfinished));
-    written_.clear();
+  void remove() const noexcept {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
   }
 
  private:
-  [[noreturn]] void fail() const {
-    throw std::system_error(errno, std::generic_category(), path(kUnfinished));
-  }
-
-  std::string folder_;
-  int mark_;
-  std::vector<std::string> written_;
+  fs::path folder_;
 };
 
 std::string torch_dtype(const std::string& dtype) {
@@ -192,16 +157,15 @@ class Seen {
   std::mutex mutex_;
 };
 
-void write_shard(const std::vector<Named>& shard, const std::string& name, FolderFiles& files,
-                 const HfTarget& target, HfResult& result, int64_t total) {
+void write_shard(const std::vector<Named>& shard, const std::string& path, const HfTarget& target,
+                 HfResult& result, int64_t total) {
   std::vector<trainer::TensorEntry> entries;
   std::vector<TensorSource> sources;
   for (const auto& [name, source] : shard) {
     entries.push_back({name, source.dtype, source.shape});
     sources.push_back(source);
   }
-  trainer::SafetensorsWriter out(files.path(name), std::move(entries), {{"format", "pt"}},
-                                 indexed::Existing::replace);
+  trainer::SafetensorsWriter out(path, std::move(entries), {{"format", "pt"}});
   Seen seen(sources, target, result, total);
   for_each_block(sources, [&](const TensorBlock& block) {
     seen.add(block, sources[block.tensor].dtype);
@@ -212,7 +176,7 @@ void write_shard(const std::vector<Named>& shard, const std::string& name, Folde
       result.notes.push_back(shard[i].first + ": " + std::to_string(seen.wrong(i)) + " of " +
                              std::to_string(sources[i].elements()) + " numbers are not finite");
   result.tensors += static_cast<int64_t>(shard.size());
-  files.name(name, out.sync(), [&] { out.commit(); });
+  out.commit();
 }
 
 // Several names stand for one formula, and transformers rounds it differently under each: the
@@ -280,42 +244,64 @@ std::vector<std::string> found_files(const std::string& folder,
         (link && name == kTemplatesFolder))
       found.push_back(name);
   }
-  for (const std::string& name : tokenizer_file_names(folder))
+  std::set<std::string> below;
+  for (const std::string& name : tokenizer_file_names(folder)) below.insert(name);
+  for (const std::string& name : names)
+    if (fs::exists(fs::symlink_status(folder + "/" + name))) below.insert(name);
+  for (const std::string& name : below)
     if (name.find('/') != std::string::npos) found.push_back(name);
   return found;
 }
 
-// Whether a killed run has named this file, and nobody has changed it since. `record`: in the mark.
-bool is_left(const fs::path& folder, const std::string& name, const std::string& record) {
-  const std::string own = record_of(file_identity(folder / name), name);
-  return record.starts_with(own) || record.find('\0' + own) != record.npos;
+// What must go, by name: the old config.json, and weights and tokenizer files, since those that
+// this run does not write would be read along with the new ones. Without target.replace nothing
+// must.
+std::vector<std::string> replaced_files(const HfTarget& target,
+                                        const std::set<std::string>& names) {
+  const fs::path folder(target.folder);
+  std::vector<std::string> found = {kConfig};
+  for (std::string& name : found_files(target.folder, names)) found.push_back(std::move(name));
+  for (const std::string& name : found) refuse_existing(folder / name, target.replace);
+  for (const std::string& name : names) refuse_folder(folder / name);
+  refuse_no_folder(folder / kTemplatesFolder, true);
+  return found;
 }
 
-// Makes room for the files `names`. Without target.replace no file is replaced, except those of a
-// killed run. Otherwise the old config.json is removed first, then weights and tokenizer files that
-// this run will not write, because they would be read along with the new ones; and links, because
-// what they lead to may be another model's, as in the hub's cache.
-void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
+// A new file gets the permissions of one that it replaces, as an OutputFile does.
+void keep_permissions(const fs::path& old, const std::string& path) {
+  struct stat info {};
+  if (::lstat(old.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw std::system_error(errno, std::generic_category(), path);
+  indexed::copy_permissions(old.string(), info, file);
+  ::close(file);
+}
+
+// The old model's names go and the new one's come together. Of a link in the place of a file the
+// link is set aside: what it leads to may be another model's, as in the hub's cache.
+void exchange(const HfTarget& target, std::set<std::string> names, const UnnamedFiles& files) {
   const fs::path folder(target.folder);
-  const fs::path mark = folder / kUnfinished;
-  const bool killed = fs::is_regular_file(fs::symlink_status(mark)) &&
-                      !fs::exists(fs::symlink_status(folder / "config.json"));
-  const std::string record = killed ? indexed::read_file(mark.string()) : "";
-  const auto refuse = [&](const std::string& name) {
-    refuse_existing((folder / name).string(), target.replace || is_left(folder, name, record));
+  const std::vector<std::string> found = replaced_files(target, names);
+  const auto is_weights = [](const std::string& name) {
+    return name.ends_with(".safetensors") || name == kIndex;
   };
-  refuse("config.json");
-  const std::vector<std::string> found = found_files(target.folder, names);
-  for (const std::string& name : found) refuse(name);
-  for (const std::string& name : names) refuse_folder((folder / name).string());
-  refuse_folder(mark.string());
-  refuse_no_folder((folder / kTemplatesFolder).string(), true);
-  fs::remove(folder / "config.json");
-  if (fs::is_symlink(folder / kTemplatesFolder)) fs::remove(folder / kTemplatesFolder);
-  for (const std::string& name : found)
-    if (!names.contains(name) || !target.replace || fs::is_symlink(folder / name))
-      fs::remove(folder / name);
-  fs::remove(mark);
+  const auto weights = std::ranges::find_if(found, is_weights);
+  for (const std::string& name : names) {
+    const bool is_new = std::ranges::find(found, name) == found.end();
+    const bool is_shard = is_new && is_weights(name) && weights != found.end();
+    keep_permissions(folder / (is_shard ? *weights : name), files.path(name));
+  }
+  const indexed::NamingSection naming;
+  SetAside old(target.folder, kConfig);
+  for (const std::string& name : found) old.take(folder / name);
+  names.erase(kConfig);
+  for (const std::string& name : names) {
+    old.make_folders((folder / name).parent_path());
+    old.name(files.path(name), folder / name);
+  }
+  old.name_last(files.path(kConfig));
+  old.keep();
+  files.remove();  // before a signal that waits ends the process
 }
 
 std::string read_text(const std::string& path) {
@@ -420,18 +406,19 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   }
   const std::vector<std::vector<Named>> shards =
       make_shards(std::move(tensors), target.max_shard_bytes);
-  std::set<std::string> names = {"generation_config.json", "config.json"};
+  std::set<std::string> names = {"generation_config.json", kConfig};
   for (size_t i = 0; i < shards.size(); ++i) names.insert(shard_name(i, shards.size()));
   if (shards.size() > 1) names.insert(kIndex);
   for (const TokenizerFile& file : tokenizer.files) names.insert(file.name);
   fs::create_directories(target.folder);
   const FolderLock lock(target.folder);
-  prepare_folder(target, names);
-  FolderFiles files(target.folder);
+  fs::remove_all(fs::path(target.folder) / kUnnamedFiles);  // of a killed run
+  undo_killed(target.folder);
+  replaced_files(target, names);  // refuses before any work
+  const UnnamedFiles files(target.folder);
   HfResult result;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shard_name(i, shards.size());
-    write_shard(shards[i], name, files, target, result, total);
+    write_shard(shards[i], files.path(shard_name(i, shards.size())), target, result, total);
   }
   result.shards = static_cast<int64_t>(shards.size());
   if (shards.size() > 1) files.write(kIndex, index_json(shards, total));
@@ -439,13 +426,15 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   files.write("generation_config.json",
               generation_config(tokenizer, model.spec.max_position_embeddings));
   const std::string dtype = target.dtype.empty() ? kept_dtype(model, tokenizer) : target.dtype;
-  files.write("config.json", make_config(model, family, tokenizer, dtype).dump(2) + "\n");
-  files.keep();
+  files.write(kConfig, make_config(model, family, tokenizer, dtype).dump(2) + "\n");
+  exchange(target, std::move(names), files);
   return result;
 }
 
 CanonicalModel read_hf_folder(const std::string& folder) {
-  const std::string config_path = folder + "/config.json";
+  const std::string config_path = folder + "/" + kConfig;
+  if (has_unfinished_changes(folder, kConfig))
+    throw FormatError(folder + ": not a whole model" + trainer::killed_conversion(folder));
   const json config = read_json(config_path);
   const auto said = config.find("model_type");
   const std::string type =

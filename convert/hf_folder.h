@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Folders as transformers' from_pretrained reads them: config.json, generation_config.json,
-// model.safetensors in one file or in shards with their index, tokenizer files. config.json is
-// written last and removed first, so a folder that has one is complete. Not here: names and configs
-// of each family (families/), tokenizers (tokenizer_files.h).
+// model.safetensors in one file or in shards with their index, tokenizer files. All get their names
+// together, config.json last, so a folder that has one is complete. Not here: names and configs of
+// each family (families/), tokenizers (tokenizer_files.h).
 // Source: docs/format/hf-folder.5.md.
 #pragma once
 
@@ -35,10 +35,13 @@ struct HfResult {
   std::vector<std::string> notes;
 };
 
+/// The folder in that of a model that has its files before they get their names.
+inline constexpr const char* kUnnamedFiles = ".megatron-to-hf.tmp";
+
 /// Writes the model as a folder of `family`, one tensor at a time and in pieces of 16 MiB; only a
 /// matrix that must be transposed is in memory completely, twice.
 /// Errors: std::system_error (EEXIST for a folder that has a config.json, unless `replace`);
-/// indexed::FormatError from reading the source. On an error the written files are removed.
+/// indexed::FormatError from reading the source. After an error the folder is as it was.
 HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
                          const TokenizerFiles& tokenizer, const HfTarget& target);
 

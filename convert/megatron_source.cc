@@ -18,6 +18,7 @@
 #include "convert/zero_source.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
+#include "trainer/checkpoint/killed_conversion.h"
 
 namespace convert {
 namespace {
@@ -162,7 +163,8 @@ bool is_core(Value root) {
 
 void check_ranks(const std::vector<RankFile>& ranks, const std::string& path) {
   if (ranks.empty())
-    throw FormatError(path + ": no mp_rank_* folder with model_optim_rng.pt: not a checkpoint");
+    throw FormatError(path + ": no mp_rank_* folder with model_optim_rng.pt: not a checkpoint" +
+                      trainer::killed_conversion(path));
   const int64_t tp = ranks.back().tp + 1, pp = ranks.back().pp + 1;
   if (static_cast<int64_t>(ranks.size()) != tp * pp)
     throw FormatError(path + ": " + std::to_string(ranks.size()) + " ranks, expected " +
@@ -373,6 +375,9 @@ CanonicalModel read_torch_dist(const std::string& folder, const SourceOptions& o
     if (!shares[*core].empty()) throw FormatError(folder + ": two parameters are called " + *core);
     shares[*core].push_back(std::move(tensor));
   }
+  if (!checkpoint.common() && !options.num_attention_heads)
+    throw FormatError(folder + "/common.pt: is missing, and with it the model's arguments; " +
+                      ".metadata has no common_state either");
   CanonicalModel model = assemble(shares, checkpoint.common(), true, folder, 3, options);
   refuse_other_head(shares, model.spec, kTied);
   return model;

@@ -258,7 +258,7 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   const Unnamed weights(root);
   TokenizerBeside beside(tokenizer, (root / "tokenizer").string(), target.replace);
   std::optional<indexed::NamingSection> naming;
-  SetAside old(target.path);
+  SetAside old(target.path, kTracker);
   write_torch_file(weights.path().string(), std::move(out), indexed::Existing::replace,
                    target.progress, [&] { naming.emplace(); });
   if (target.replace)
@@ -269,6 +269,7 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   old.name(weights.path(), file);
   indexed::OutputFile tracker(tracker_path.string(), existing(target));
   tracker.write("release");
+  old.sync();
   tracker.commit();
   old.keep();
 }

@@ -11,7 +11,8 @@ namespace convert {
 
 /// The files that a conversion of `path` may read: `path` itself, or the files of that folder. Of
 /// a checkpoint also those of its folders, and the tokenizer beside it; but not an export that is
-/// in the folder itself, which no reader of checkpoints opens: a new one may replace it.
+/// in the folder itself, nor what a killed conversion has set aside there, which no reader of
+/// checkpoints opens: a new one may replace both.
 std::vector<std::string> model_inputs(const std::string& path, bool hf_folder);
 
 /// Existing files that write_hf_folder(), write_megatron() and write_start() replace or remove.

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "convert/file_identity.h"
@@ -23,21 +24,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolder = ".replaced";
 constexpr const char* kRecord = ".changes";
-constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+constexpr const char* kRemoved = ".removed";
+constexpr const char* kDone = ".replaced.done";  // a kFolder that nobody needs any more
 
 /// How a change begins in the record; its path below the root and a NUL follow, and before the path
-/// of a new name the identity of what has it.
-constexpr std::string_view kTaken = "taken ", kMade = "made ", kNamed = "named ";
+/// of a new name the identity of what has it. Before all changes stands the last name.
+constexpr std::string_view kLast = "last ", kTaken = "taken ", kMade = "made ", kNamed = "named ";
 
 [[noreturn]] void fail(const fs::path& path) {
   throw std::system_error(errno, std::generic_category(), path.string());
 }
 
-// Of the name itself, not of what a link leads to.
-fs::file_type kind_of(const fs::path& path) {
-  std::error_code none;
-  return fs::symlink_status(path, none).type();
-}
+// Of the name itself, not of what a link leads to. Errors: all but that there is none.
+fs::file_type kind_of(const fs::path& path) { return fs::symlink_status(path).type(); }
 bool is_there(const fs::path& path) { return kind_of(path) != fs::file_type::not_found; }
 
 // The changes in a record, without what a kill has cut off.
@@ -49,18 +48,28 @@ std::vector<std::string> changes_in(const fs::path& record) {
   return changes;
 }
 
-// Puts a folder's names on the disk, if the disk can.
-void sync_folder(const fs::path& folder) noexcept {
+// Puts a folder's names on the disk; returns errno, 0 also where that cannot be asked for.
+int sync_folder(const fs::path& folder) noexcept {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  ::fsync(descriptor);
+  if (descriptor < 0) return errno == EACCES ? 0 : errno;
+  const int error = ::fsync(descriptor) != 0 ? errno : 0;
   ::close(descriptor);
+  return error == EINVAL ? 0 : error;
 }
 
-bool has_file(const fs::path& folder) {
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_symlink() || !entry.is_directory()) return true;
+// Whether there are files beside this one, or below.
+bool has_file_but(const fs::path& record) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(record.parent_path()))
+    if (entry.path() != record && (entry.is_symlink() || !entry.is_directory())) return true;
   return false;
+}
+
+// Gives a file a name that is free.
+void rename_to_free(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) fail(to);  // a file system without it
+  if (is_there(to)) throw std::system_error(EEXIST, std::generic_category(), to.string());
+  fs::rename(from, to);
 }
 
 fs::path path_of(const fs::path& root, std::string_view change) {
@@ -76,12 +85,37 @@ bool is_own_name(const fs::path& path, std::string_view change) {
          change.substr(kNamed.size()).starts_with(identity + " ");
 }
 
-// The record of a conversion that was killed before it had named the tracker; "" if there is none.
-fs::path record_of_killed(const fs::path& root) {
+// The record of a conversion, finished or not; "" if there is none.
+fs::path record_in(const fs::path& root) {
   const fs::path record = root / kFolder / kRecord;
   const bool there = kind_of(root / kFolder) == fs::file_type::directory &&
                      kind_of(record) == fs::file_type::regular;
-  return there && !is_there(root / kTracker) ? record : fs::path();
+  return there ? record : fs::path();
+}
+
+// Records of earlier versions do not say it.
+std::string last_name(const std::vector<std::string>& changes) {
+  return !changes.empty() && changes[0].starts_with(kLast) ? changes[0].substr(kLast.size())
+                                                           : kTracker;
+}
+
+// Whether the last name was given: that of a tracker, which another writer gives, by anybody.
+bool is_finished(const fs::path& root, const std::vector<std::string>& changes) {
+  const std::string last = last_name(changes);
+  if (changes.size() < 2 || !is_there(root / last)) return false;
+  for (const std::string& change : changes) {
+    if (change.starts_with(kLast) || path_of(root, change) != root / last) continue;
+    if (change.starts_with(kNamed)) return is_own_name(root / last, change);
+    // Not taken yet, or given back.
+    if (change.starts_with(kTaken) && !is_there(root / kFolder / last)) return false;
+  }
+  return last == kTracker;
+}
+
+// The record of a conversion that was killed before it had given the last name; "" if none.
+fs::path record_of_killed(const fs::path& root) {
+  const fs::path record = record_in(root);
+  return record.empty() || is_finished(root, changes_in(record)) ? fs::path() : record;
 }
 
 void give_back(const fs::path& root, const std::string& change) {
@@ -91,7 +125,11 @@ void give_back(const fs::path& root, const std::string& change) {
     std::error_code ignored;  // one that is not empty any more stays
     if (kind_of(path) == fs::file_type::directory) fs::remove(path, ignored);
   } else if (what.starts_with(kNamed)) {
-    if (is_own_name(path, change)) fs::remove_all(path);
+    // A folder is no longer known as its own once a file in it is gone.
+    const fs::path removed = root / kFolder / kRemoved;
+    fs::remove_all(removed);
+    if (is_own_name(path, change)) fs::rename(path, removed);
+    fs::remove_all(removed);
   } else if (what.starts_with(kTaken)) {
     const fs::path old = root / kFolder / path.lexically_relative(root);
     if (!is_there(old)) return;
@@ -107,7 +145,8 @@ void give_back(const fs::path& root, const std::string& change) {
 
 }  // namespace
 
-SetAside::SetAside(const std::string& root) : root_(root), aside_(root_ / kFolder) {}
+SetAside::SetAside(const std::string& root, std::string last)
+    : root_(root), aside_(root_ / kFolder), last_(std::move(last)) {}
 
 SetAside::~SetAside() {
   if (record_ < 0) return;
@@ -118,22 +157,36 @@ SetAside::~SetAside() {
   }
 }
 
-void SetAside::record(const std::string& change) {
+void SetAside::begin_record() {
+  undo_killed(root_.string());
+  // Of a finished conversion, or of one that was killed here. What else is there stays.
+  const bool is_folder = kind_of(aside_) == fs::file_type::directory;
+  if (is_folder && (!record_in(root_).empty() || fs::is_empty(aside_))) fs::remove_all(aside_);
+  fs::path free = aside_;
+  for (int i = 2; is_there(free); ++i) free = aside_.string() + "." + std::to_string(i);
+  if (free != aside_) fs::rename(aside_, free);
+  fs::create_directory(aside_);
   const fs::path path = aside_ / kRecord;
+  record_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
   if (record_ < 0) {
-    // Of a conversion that had its tracker; what else is there is not known, and stays.
-    if (is_there(root_ / kTracker)) fs::remove_all(aside_);
-    fs::path free = aside_;
-    for (int i = 2; is_there(free); ++i) free = aside_.string() + "." + std::to_string(i);
-    if (free != aside_) fs::rename(aside_, free);
-    fs::create_directory(aside_);
-    record_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (record_ < 0) fail(path);
+    const int error = errno;
+    std::error_code ignored;
+    fs::remove(aside_, ignored);
+    throw std::system_error(error, std::generic_category(), path.string());
   }
+  append(std::string(kLast) + last_);
+}
+
+void SetAside::append(const std::string& change) const {
   const ssize_t size = static_cast<ssize_t>(change.size()) + 1;
   errno = ENOSPC;  // where only some bytes are written
   if (::write(record_, change.c_str(), change.size() + 1) != size || ::fdatasync(record_) != 0)
-    fail(path);
+    fail(aside_ / kRecord);
+}
+
+void SetAside::record(const std::string& change) {
+  if (record_ < 0) begin_record();
+  append(change);
 }
 
 void SetAside::take(const fs::path& path) {
@@ -142,6 +195,7 @@ void SetAside::take(const fs::path& path) {
   record(std::string(kTaken) + name.string());
   const fs::path old = aside_ / name;
   fs::create_directories(old.parent_path());
+  changed_.insert({path.parent_path(), old.parent_path()});
   fs::rename(path, old);
 }
 
@@ -149,11 +203,19 @@ void SetAside::make_folders(const fs::path& path) {
   if (path.empty() || fs::is_directory(path)) return;
   make_folders(path.parent_path());
   record(std::string(kMade) + path.lexically_relative(root_).string());
+  changed_.insert(path.parent_path());
   fs::create_directory(path);
 }
 
 void SetAside::name(const fs::path& file, const fs::path& path) {
-  if (!is_there(path)) expect(path, file);
+  expect(path, file);
+  changed_.insert(path.parent_path());
+  rename_to_free(file, path);
+}
+
+void SetAside::name_again(const fs::path& file, const fs::path& path) {
+  if (!is_there(path)) return name(file, path);
+  changed_.insert(path.parent_path());
   fs::rename(file, path);
 }
 
@@ -162,23 +224,54 @@ void SetAside::expect(const fs::path& path, const fs::path& unfinished) {
          path.lexically_relative(root_).string());
 }
 
+void SetAside::sync() const {
+  for (const fs::path& folder : changed_)
+    if (const int error = fs::is_directory(folder) ? sync_folder(folder) : 0; error != 0)
+      throw std::system_error(error, std::generic_category(), folder.string());
+}
+
+void SetAside::name_last(const fs::path& file) {
+  sync();
+  const fs::path path = root_ / last_;
+  name(file, path);
+  try {
+    sync();
+  } catch (const std::exception&) {
+    fs::rename(path, file);
+    throw;
+  }
+}
+
 void SetAside::keep() noexcept {
   std::error_code ignored;
   if (record_ >= 0) ::close(record_);
   record_ = -1;
-  // First, and on the disk: without it nothing is undone.
-  fs::remove(aside_ / kRecord, ignored);
-  sync_folder(aside_);
-  fs::remove_all(aside_, ignored);
+  const fs::path done = root_ / kDone;
+  fs::remove_all(done, ignored);
+  // First, and on the disk: from here on nothing is undone.
+  fs::rename(aside_, done, ignored);
+  sync_folder(root_);
+  fs::remove_all(done, ignored);
+}
+
+bool has_unfinished_changes(const std::string& root, const std::string& last) {
+  const fs::path record = record_of_killed(root);
+  return !record.empty() && last_name(changes_in(record)) == last;
 }
 
 void undo_killed(const std::string& root) {
+  fs::remove_all(fs::path(root) / kDone);
   const fs::path record = record_of_killed(root);
   if (record.empty()) return;
   const std::vector<std::string> changes = changes_in(record);
   for (auto change = changes.rbegin(); change != changes.rend(); ++change) give_back(root, *change);
-  fs::remove(record);
-  if (!has_file(record.parent_path())) fs::remove_all(record.parent_path());
+  if (has_file_but(record)) {
+    fs::remove(record);
+    return;
+  }
+  const fs::path done = fs::path(root) / kDone;
+  fs::rename(record.parent_path(), done);
+  fs::remove_all(done);
 }
 
 std::vector<std::string> names_of_killed(const std::string& root) {

@@ -275,7 +275,7 @@ void TokenizerBeside::take_names(SetAside& old) {
     file->commit();
     const fs::path target = folder / fs::path(file->path()).lexically_relative(unfinished_);
     old.make_folders(target.parent_path());
-    old.name(file->path(), target);
+    old.name_again(file->path(), target);
   }
   files_.clear();
 }

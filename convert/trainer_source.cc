@@ -203,7 +203,7 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
   const fs::path root_path(target.path), folder = trainer::plain_path(target.path) / "tokenizer";
   std::optional<TokenizerBeside> beside;
   std::optional<indexed::NamingSection> naming;
-  SetAside old(target.path);
+  SetAside old(target.path, kTracker);
   // From here to the new tracker there is no checkpoint in the root.
   const auto before_naming = [&](const std::string& unfinished) {
     naming.emplace();
@@ -212,6 +212,7 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
     if (trainer::is_certainly_checkpoint(own)) old.take(own);
     beside->take_names(old);
     old.expect(own, unfinished);
+    old.sync();
   };
   trainer::CheckpointRoot root(
       target.path, {.threads = indexed::copying_threads(), .before_naming = before_naming});

@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "convert/file_identity.h"
 #include "convert/hf_folder.h"
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
@@ -241,73 +240,6 @@ TEST_F(ConvertTest, ShardsHoldTheSameTensors) {
                   {.folder = path("hf"), .replace = true});
   EXPECT_FALSE(fs::exists(path("hf/model.safetensors.index.json")));
   expect_tensors(path("hf"), "fp32");
-}
-
-// Files already in the folder are the user's: they are not replaced without --force, not removed
-// when a failed run removes its own files, and not removed because their names look like those of
-// weights.
-TEST_F(ConvertTest, FilesOfOthersStay) {
-  const CanonicalModel model = read_golden("v3.pt");
-  const auto write = [&](bool replace) {
-    write_hf_folder(model, *find_family("gpt2"), tokenizer(),
-                    {.folder = path("hf"), .replace = replace});
-  };
-  const auto put = [&](const std::string& name) { std::ofstream(path("hf/" + name)) << "mine"; };
-  const auto mine = [&](const std::string& name) {
-    std::string text;
-    std::ifstream(path("hf/" + name)) >> text;
-    return text == "mine";
-  };
-  fs::create_directories(path("hf/additional_chat_templates"));
-  for (const std::string name :
-       {"additional_chat_templates/tools.jinja", "vocab.json", "model.safetensors",
-        "model-00002-of-00003.safetensors", "model.safetensors.index.json",
-        "generation_config.json", "config.json"}) {
-    put(name);
-    EXPECT_THAT(error_of([&] { write(false); }),
-                HasSubstr(name + ": not replaced without --force"));
-    EXPECT_TRUE(mine(name));
-    fs::remove(path("hf/" + name));
-  }
-  const std::vector<std::string> others = {
-      "model_ema.safetensors",  "notes",
-      "tokenizer.notes",        "tokenization_mine.py",
-      "chat_template_mine.txt", "chat_template.jinja.bak",
-      "mine.tiktoken",          "additional_chat_templates/notes"};
-  for (const std::string& name : others) put(name);
-  const std::vector<std::string> old = {"tokenizer.model",
-                                        "tokenizer.model.v3",
-                                        "tokenizer.4.0.0.json",
-                                        "chat_template.jinja",
-                                        "additional_chat_templates/tools.jinja",
-                                        "model-00002-of-00003.safetensors"};
-  for (const std::string& name : old) put(name);
-  write(true);
-  for (const std::string& name : others) EXPECT_TRUE(mine(name)) << name;
-  for (const std::string& name : old) EXPECT_FALSE(fs::exists(path("hf/" + name))) << name;
-  // A killed run leaves a record of its files, so the same command can run again. What somebody has
-  // put there since is not replaced.
-  fs::remove(path("hf/config.json"));
-  {
-    std::ofstream mark(path("hf/.megatron-to-hf.unfinished"));
-    for (const fs::directory_entry& entry : fs::directory_iterator(path("hf")))
-      if (const std::string name = entry.path().filename(); entry.is_regular_file() && !mine(name))
-        mark << file_identity(entry.path()) << ' ' << name << '\0';
-  }
-  for (const std::string name : {"model.safetensors", "tokenizer.json", "vocab.txt"}) {
-    const bool own = fs::exists(path("hf/" + name));
-    if (own) fs::rename(path("hf/" + name), path("kept"));
-    put(name);
-    EXPECT_THAT(error_of([&] { write(false); }),
-                HasSubstr(name + ": not replaced without --force"));
-    EXPECT_TRUE(mine(name));
-    fs::remove(path("hf/" + name));
-    if (own) fs::rename(path("kept"), path("hf/" + name));
-  }
-  write(false);
-  EXPECT_FALSE(fs::exists(path("hf/.megatron-to-hf.unfinished")));
-  EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
-  EXPECT_THAT(error_of([&] { write(false); }), HasSubstr("not replaced without --force"));
 }
 
 TEST_F(ConvertTest, AFolderReadBackIsTheModel) {

@@ -425,67 +425,6 @@ class ReplacedFiles : public testing::Test {
   CanonicalModel model_;
 };
 
-// As the hub's cache has its folders: every file is a link.
-TEST_F(ReplacedFiles, LinksInAFolderAreReplaced) {
-  const HfTarget target{.folder = own_ / "hf", .replace = true};
-  const Family& family = *find_family("llama");
-  write_hf_folder(model_, family, tokenizer("old"), target);
-  for (const char* name : {"hf/model.safetensors", "hf/config.json", "hf/tokenizer.json"})
-    link(name);
-  fs::create_directories(own_ / "templates");
-  std::ofstream(own_ / "templates/a.jinja") << "another model's";
-  fs::create_directory_symlink(own_ / "templates", own_ / "hf/additional_chat_templates");
-  TokenizerFiles files = tokenizer("new");
-  files.files.push_back({"additional_chat_templates/a.jinja", "new"});
-  write_hf_folder(model_, family, files, target);
-  EXPECT_EQ(text_of(own_ / "blob"), "another model's");
-  EXPECT_EQ(text_of(own_ / "templates/a.jinja"), "another model's");
-  EXPECT_EQ(text_of(own_ / "hf/additional_chat_templates/a.jinja"), "new");
-  EXPECT_FALSE(fs::is_symlink(own_ / "hf/model.safetensors"));
-  EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
-}
-
-TEST_F(ReplacedFiles, OfTwoExportsAtOnceTheSecondIsRefused) {
-  const HfTarget target{.folder = own_ / "hf", .replace = true};
-  const Family& family = *find_family("llama");
-  CanonicalModel during = model_;
-  TensorSource& norm = during.tensors.at("decoder.final_layernorm.weight");
-  std::string second;
-  norm.read_rows = [&, read = norm.read_rows](int64_t first, int64_t count, std::byte* out) {
-    if (second.empty())
-      second = error_of([&] { write_hf_folder(model_, family, tokenizer("second"), target); });
-    read(first, count, out);
-  };
-  write_hf_folder(during, family, tokenizer("new"), target);
-  EXPECT_THAT(second, HasSubstr(own_ / "hf: another conversion is writing there"));
-  EXPECT_EQ(text_of(own_ / "hf/tokenizer.json"), "new");
-  EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
-}
-
-TEST_F(ReplacedFiles, AFolderInThePlaceOfAFileIsFoundWhileTheOldModelIsWhole) {
-  const HfTarget target{.folder = own_ / "hf", .replace = true};
-  const Family& family = *find_family("llama");
-  TokenizerFiles files = tokenizer("new");
-  files.files.push_back({"additional_chat_templates/a.jinja", "new"});
-  const auto write = [&] { write_hf_folder(model_, family, files, target); };
-  write();
-  fs::create_directories(own_ / "hf/tokenizer.old/full");  // the user's
-  for (const char* name : {"hf/model.safetensors", "hf/generation_config.json",
-                           "hf/additional_chat_templates/a.jinja"}) {
-    fs::remove(own_ / name);
-    fs::create_directories(own_ / name + "/full");
-    EXPECT_THAT(error_of(write), HasSubstr(name + std::string(": in the place of a file")));
-    EXPECT_TRUE(fs::exists(own_ / "hf/config.json"));
-    fs::remove_all(own_ / name);
-    write();
-  }
-  fs::remove_all(own_ / "hf/additional_chat_templates");
-  std::ofstream(own_ / "hf/additional_chat_templates") << "x";
-  EXPECT_THAT(error_of(write), HasSubstr("templates: in the place of a folder: Not a directory"));
-  EXPECT_TRUE(fs::exists(own_ / "hf/config.json"));
-  EXPECT_TRUE(fs::exists(own_ / "hf/tokenizer.old/full"));
-}
-
 // Several ranks' files, of which one would be replaced; DeepSpeed's tracker.
 TEST_F(ReplacedFiles, WhatWouldBeReadInPlaceOfMegatronsFileIsRefused) {
   const auto write = [&] {

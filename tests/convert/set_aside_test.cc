@@ -50,7 +50,7 @@ class SetAsideTest : public testing::Test {
     put(".new/b", "new");
     put(".new/weights", "new");
     const auto change = [&] {
-      SetAside old(root_);
+      SetAside old(root_, kTracker);
       if (replace)
         for (const char* name :
              {"latest_checkpointed_iteration.txt", "release", "tokenizer/a b.json"})
@@ -114,6 +114,84 @@ TEST_F(SetAsideTest, WhatATrackerNamesStays) {
   EXPECT_EQ(get("release/rank/weights"), "new");
 }
 
+// An export that replaces another in a root of checkpoints.
+class SetAsideExportTest : public SetAsideTest {
+ protected:
+  SetAsideExportTest() {
+    put("latest_checkpointed_iteration.txt", "release");
+    put("config.json", "old");
+    put("weights", "old");
+  }
+  /// Killed when it has the weights' name, or all.
+  void kill_export(bool all) const {
+    put(".new/config.json", "new");
+    put(".new/weights", "new");
+    const auto change = [&] {
+      SetAside old(root_, kConfig);
+      for (const char* name : {"config.json", "weights"}) old.take(at(name));
+      old.name(at(".new/weights"), at("weights"));
+      if (all) old.name_last(at(".new/config.json"));
+      std::raise(SIGKILL);
+    };
+    EXPECT_EXIT(change(), testing::KilledBySignal(SIGKILL), "");
+    ASSERT_EQ(get("weights"), "new");
+  }
+};
+
+TEST_F(SetAsideExportTest, IsUndoneWhateverTrackerIsThere) {
+  kill_export(false);
+  EXPECT_TRUE(has_unfinished_changes(root_, kConfig));
+  EXPECT_FALSE(has_unfinished_changes(root_, kTracker));
+  undo_killed(root_);
+  EXPECT_EQ(get("config.json") + get("weights"), "oldold");
+  EXPECT_FALSE(fs::exists(at(".replaced")));
+}
+
+TEST_F(SetAsideExportTest, WithAllItsNamesStays) {
+  fs::remove(at("latest_checkpointed_iteration.txt"));
+  kill_export(true);
+  EXPECT_FALSE(has_unfinished_changes(root_, kConfig));
+  undo_killed(root_);
+  EXPECT_EQ(get("config.json") + get("weights"), "newnew");
+  put(".new/config.json", "newer");
+  {
+    SetAside old(root_, kConfig);
+    old.take(at("config.json"));
+    old.name_last(at(".new/config.json"));
+    old.keep();
+  }
+  EXPECT_EQ(get("config.json") + get("weights"), "newernew");
+  for (const char* name : {".replaced", ".replaced.2", ".replaced.done"})
+    EXPECT_FALSE(fs::exists(at(name))) << name;
+}
+
+// Somebody has put the old config.json back: it does not make the new weights its own.
+TEST_F(SetAsideExportTest, IsNotWholeByAnotherConfig) {
+  kill_export(false);
+  put("config.json", "old");
+  EXPECT_TRUE(has_unfinished_changes(root_, kConfig));
+  EXPECT_THAT(error_of<std::system_error>([&] { undo_killed(root_); }),
+              HasSubstr(at(".replaced/config.json").string() + ": remove one of the two"));
+  EXPECT_THAT(error_of<std::system_error>([&] { SetAside(root_, kConfig).take(at("weights")); }),
+              HasSubstr("remove one of the two"));
+  EXPECT_EQ(get("weights"), "old");
+  fs::rename(at(".replaced/config.json"), at("config.json"));
+  undo_killed(root_);
+  EXPECT_EQ(get("config.json") + get("weights"), "oldold");
+}
+
+TEST_F(SetAsideExportTest, ReplacesNothingThatItHasNotTaken) {
+  put(".new/config.json", "new");
+  put(".new/weights", "new");
+  {
+    SetAside old(root_, kConfig);
+    old.take(at("config.json"));
+    EXPECT_THAT(error_of<std::system_error>([&] { old.name(at(".new/weights"), at("weights")); }),
+                HasSubstr("weights: File exists"));
+  }
+  EXPECT_EQ(get("config.json") + get("weights"), "oldold");
+}
+
 TEST_F(SetAsideTest, InThePlaceOfAnOldNameBothStay) {
   kill_over_old();
   fs::remove(at("tokenizer/a b.json"));
@@ -136,7 +214,7 @@ TEST_F(SetAsideTest, ACutRecordUndoesWhatItHas) {
   kill_over_old();
   const std::string record = get(".replaced/.changes");
   ASSERT_GT(record.size(), 100U);
-  const size_t first = record.find('\0') + 1;
+  const size_t first = record.find('\0', record.find('\0') + 1) + 1;  // behind the last name
   for (size_t size = first; size < record.size(); size += 7) {
     fs::remove_all(own_.path());
     put("latest_checkpointed_iteration.txt", "old");
@@ -154,7 +232,7 @@ TEST_F(SetAsideTest, WhatHasNoRecordStays) {
   undo_killed(root_);
   put(".new/a", "new");
   {
-    SetAside changes(root_);
+    SetAside changes(root_, kTracker);
     changes.name(at(".new/a"), at("a"));
     changes.keep();
   }

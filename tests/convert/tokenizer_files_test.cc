@@ -161,7 +161,7 @@ TEST_F(TokenizerFolderTest, WithForceNoFileOfAnotherModelStaysBesideACheckpoint)
   TokenizerFiles files;
   files.files = {{"vocab.json", "new"}};
   const auto take_names = [&](bool replace) {
-    SetAside old(own_.path());
+    SetAside old(own_.path(), kTracker);
     TokenizerBeside(files, folder, replace).take_names(old);
     old.keep();
   };

@@ -120,6 +120,13 @@ TEST_F(TorchDistTest, WhatIsMissingOrForeignIsNamed) {
   }
 }
 
+TEST_F(TorchDistTest, ALostCommonStateIsCalledSo) {
+  fs::remove_all(folder_);
+  fs::copy(golden("gpt2_layers_apart"), folder_);
+  fs::remove(folder_ + "/common.pt");
+  EXPECT_THAT(outcome(folder_), HasSubstr("/common.pt: is missing, and with it the model's"));
+}
+
 TEST_F(TorchDistTest, AFolderOfCheckpointsWithoutTrackerIsExplained) {
   tests::OwnFolder root;
   fs::copy(golden("llama_tp2"), root / "iter_0000007");

@@ -199,8 +199,8 @@ int open_of_rank(const char* variable, int flags) {
 struct Begin {
   Begin() {
     log_file = open_of_rank("FAULT_LOG", O_WRONLY | O_CREAT | O_APPEND);
-    // Two launchers may share a file: emptied, it would be too short for a moment where the other one
-    // has mapped it, which kills that one.
+    // Two launchers may share a file: emptied, it would be too short for a moment where the other
+    // one has mapped it, which kills that one.
     const int fd = open_of_rank("FAULT_COUNT", O_RDWR | O_CREAT);
     if (fd >= 0) {
       void* shared = next<int(int, off_t)>("ftruncate")(fd, sizeof(long)) == 0

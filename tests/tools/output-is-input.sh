@@ -83,6 +83,9 @@ megatron-to-hf -q -i start -o hf
 refused megatron-to-hf -i hf -o ./hf --force --dtype bf16
 ln -s hf hf-link
 refused megatron-to-hf -i hf -o hf-link --force --dtype bf16
+mkdir half; cp -r hf half/.megatron-to-hf.tmp
+refused megatron-to-hf -i half/.megatron-to-hf.tmp -o half --force
+refused megatron-to-hf -i start -o half --tokenizer half/.megatron-to-hf.tmp --force
 refused megatron-to-hf -i start -o folder --tokenizer folder --force
 refused megatron-to-hf -i start -o start/tokenizer --force
 refused megatron-to-hf -i start -o start --to trainer --force

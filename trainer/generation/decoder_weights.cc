@@ -18,6 +18,7 @@
 #include "libindexed/workers.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/killed_conversion.h"
 #include "trainer/checkpoint/named_tokenizer.h"
 #include "trainer/session/foreign.h"
 #include "trainer/session/snapshot.h"
@@ -217,7 +218,8 @@ DecoderModel open_decoder_model(const std::string& path, std::optional<int64_t> 
         step ? cli::concat(" --iteration ", *step) : "", " --output FOLDER, and give FOLDER"));
   const std::optional<std::string> folder = find_checkpoint(path, step);
   if (!folder)
-    throw cli::UsageError(cli::concat(path, ": no checkpoint there, and no config.json"));
+    throw cli::UsageError(
+        cli::concat(path, ": no checkpoint there, and no config.json", killed_conversion(path)));
   DecoderModel model = open_checkpoint_model(*folder);
   if (exported)
     model.notes.push_back(cli::concat(path, ": has a checkpoint and an export: ", *folder,

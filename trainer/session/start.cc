@@ -14,6 +14,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/killed_conversion.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/training_loop.h"
@@ -34,13 +35,6 @@ bool same_value(const std::string& a, const std::string& b) {
                                          std::from_chars(b.data(), b.data() + b.size(), y)};
   return ends[0].ec == std::errc() && ends[0].ptr == a.data() + a.size() &&
          ends[1].ec == std::errc() && ends[1].ptr == b.data() + b.size() && x == y;
-}
-
-// Whether a conversion was killed in this folder after it had put another model aside: the record
-// of convert/set_aside.h.
-bool has_killed_conversion(const std::string& folder) {
-  std::error_code none;
-  return std::filesystem::exists(std::filesystem::path(folder) / ".replaced" / ".changes", none);
 }
 
 // Checks what must not differ between a run and the checkpoint from which it resumes.
@@ -226,10 +220,8 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   if (!path && config.exit_on_missing_checkpoint) {
     throw std::runtime_error(concat(config.load, ": no checkpoint there"));
   }
-  if (!path && !config.load.empty() && has_killed_conversion(config.load))
-    throw std::runtime_error(concat(config.load,
-                                    ": no checkpoint there: a conversion was killed, which has put "
-                                    "the previous model aside (.replaced); run it again"));
+  if (const std::string killed = killed_conversion(config.load); !path && !killed.empty())
+    throw std::runtime_error(concat(config.load, ": no checkpoint there", killed));
   if (!path && !config.load.empty() && config.pretrained_checkpoint.empty()) {
     console.note(concat(config.load, ": no checkpoint there, starting from the beginning"));
   }
