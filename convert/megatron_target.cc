@@ -269,7 +269,9 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   old.name(weights.path(), file);
   indexed::OutputFile tracker(tracker_path.string(), existing(target));
   tracker.write("release");
-  old.sync();
+  tracker.sync();
+  old.expect_last(tracker);
+  old.end_names();
   tracker.commit();
   old.keep();
 }

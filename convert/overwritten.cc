@@ -29,7 +29,7 @@ void add_files(const fs::path& folder, std::vector<std::string>& files) {
 // Files that a killed conversion has set aside, or has not named yet.
 std::vector<std::string> hidden_in(const std::string& root) {
   std::vector<std::string> files;
-  for (const char* name : {".replaced", ".replaced.done", kUnnamedFiles})
+  for (const char* name : {".replaced", kUnnamedFiles})
     add_files<fs::recursive_directory_iterator>(fs::path(root) / name, files);
   return files;
 }

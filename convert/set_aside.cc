@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "convert/file_identity.h"
+#include "libindexed/output_file.h"
 #include "libindexed/read_file.h"
 
 namespace convert {
@@ -25,11 +27,14 @@ namespace fs = std::filesystem;
 constexpr const char* kFolder = ".replaced";
 constexpr const char* kRecord = ".changes";
 constexpr const char* kRemoved = ".removed";
-constexpr const char* kDone = ".replaced.done";  // a kFolder that nobody needs any more
+constexpr const char* kDone = ".replaced.done";  // how a kFolder is called that nobody needs
 
 /// How a change begins in the record; its path below the root and a NUL follow, and before the path
 /// of a new name the identity of what has it. Before all changes stands the last name.
 constexpr std::string_view kLast = "last ", kTaken = "taken ", kMade = "made ", kNamed = "named ";
+
+/// What the record has when all names but the last are given or expected; when the last is given.
+constexpr std::string_view kAll = "all", kFinished = "finished";
 
 [[noreturn]] void fail(const fs::path& path) {
   throw std::system_error(errno, std::generic_category(), path.string());
@@ -73,6 +78,7 @@ void rename_to_free(const fs::path& from, const fs::path& to) {
 }
 
 fs::path path_of(const fs::path& root, std::string_view change) {
+  if (change == kAll || change == kFinished) return {};
   size_t at = change.find(' ') + 1;
   if (change.starts_with(kNamed)) at = change.find(' ', at) + 1;
   return root / change.substr(at);
@@ -99,17 +105,38 @@ std::string last_name(const std::vector<std::string>& changes) {
                                                            : kTracker;
 }
 
-// Whether the last name was given: that of a tracker, which another writer gives, by anybody.
+bool has(const std::vector<std::string>& changes, std::string_view mark) {
+  return std::ranges::find(changes, mark) != changes.end();
+}
+
+// Whether a name is one that the conversion gave, or a folder that it made and that has no others.
+bool is_own(const fs::path& root, const std::vector<std::string>& changes, const fs::path& path) {
+  bool made = false;
+  for (const std::string& change : changes) {
+    if (path_of(root, change) != path) continue;
+    if (is_own_name(path, change)) return true;
+    made = made || change.starts_with(kMade);
+  }
+  if (!made || kind_of(path) != fs::file_type::directory) return false;
+  return std::ranges::all_of(fs::directory_iterator(path), [&](const fs::directory_entry& entry) {
+    return is_own(root, changes, entry.path());
+  });
+}
+
+// Whether the last name was given. A tracker's file is not known, since another writer makes it: it
+// counts with all others. Where nothing would be given back it counts by itself, and so does any
+// file of the last name when all others are there: it may have been edited since.
 bool is_finished(const fs::path& root, const std::vector<std::string>& changes) {
   const std::string last = last_name(changes);
+  if (has(changes, kFinished)) return true;
   if (changes.size() < 2 || !is_there(root / last)) return false;
-  for (const std::string& change : changes) {
-    if (change.starts_with(kLast) || path_of(root, change) != root / last) continue;
-    if (change.starts_with(kNamed)) return is_own_name(root / last, change);
-    // Not taken yet, or given back.
-    if (change.starts_with(kTaken) && !is_there(root / kFolder / last)) return false;
-  }
-  return last == kTracker;
+  const bool all = has(changes, kAll);
+  if (!has(changes, std::string(kTaken) + last)) return all || last == kTracker;
+  return all && std::ranges::all_of(changes, [&](const std::string& change) {
+           const fs::path path = path_of(root, change);
+           if (!change.starts_with(kNamed) || (last == kConfig && path != root / last)) return true;
+           return is_own_name(path, change);
+         });
 }
 
 // The record of a conversion that was killed before it had given the last name; "" if none.
@@ -133,14 +160,51 @@ void give_back(const fs::path& root, const std::string& change) {
   } else if (what.starts_with(kTaken)) {
     const fs::path old = root / kFolder / path.lexically_relative(root);
     if (!is_there(old)) return;
-    if (is_there(path))
+    fs::create_directories(path.parent_path());
+    rename_to_free(old, path);
+  }
+}
+
+// Before anything is undone: what somebody has put in the place of the old model's.
+void refuse_others(const fs::path& root, const std::vector<std::string>& changes) {
+  for (const std::string& change : changes) {
+    if (!change.starts_with(kTaken)) continue;
+    const fs::path path = path_of(root, change);
+    const fs::path old = root / kFolder / path.lexically_relative(root);
+    if (is_there(old) && is_there(path) && !is_own(root, changes, path))
       throw std::system_error(EEXIST, std::generic_category(),
                               path.string() + ": in the place of the old model's, which a killed " +
                                   "conversion has moved to " + old.string() +
                                   ": remove one of the two");
-    fs::create_directories(path.parent_path());
-    fs::rename(old, path);
   }
+}
+
+// Removes what begins with kDone and has a record, which goes last; as far as the disk allows.
+void remove_done(const fs::path& root) noexcept {
+  std::error_code ignored;
+  for (fs::directory_iterator at(root, ignored), end; at != end; at.increment(ignored)) {
+    if (ignored) return;
+    const fs::path folder = at->path();
+    if (!folder.filename().string().starts_with(kDone) || !fs::exists(folder / kRecord, ignored))
+      continue;
+    bool is_empty = true;
+    for (fs::directory_iterator in(folder, ignored); in != end; in.increment(ignored)) {
+      if (ignored) return;
+      if (in->path().filename() == kRecord) continue;
+      fs::remove_all(in->path(), ignored);
+      is_empty = is_empty && !ignored;
+    }
+    if (is_empty) fs::remove_all(folder, ignored);
+  }
+}
+
+// A kFolder that nobody needs gets a name of those, and goes.
+void discard(const fs::path& root, const fs::path& folder) {
+  fs::path done = root / kDone;
+  for (int i = 2; is_there(done); ++i) done = root / (kDone + ("." + std::to_string(i)));
+  fs::rename(folder, done);
+  sync_folder(root);
+  remove_done(root);
 }
 
 }  // namespace
@@ -152,6 +216,10 @@ SetAside::~SetAside() {
   if (record_ < 0) return;
   ::close(record_);
   try {
+    // An error may have come after the last name.
+    for (const std::string& change : changes_in(aside_ / kRecord))
+      if (path_of(root_, change) == root_ / last_ && is_own_name(root_ / last_, change))
+        fs::remove(root_ / last_);
     undo_killed(root_.string());
   } catch (const std::exception&) {  // the error that led here is told
   }
@@ -161,7 +229,8 @@ void SetAside::begin_record() {
   undo_killed(root_.string());
   // Of a finished conversion, or of one that was killed here. What else is there stays.
   const bool is_folder = kind_of(aside_) == fs::file_type::directory;
-  if (is_folder && (!record_in(root_).empty() || fs::is_empty(aside_))) fs::remove_all(aside_);
+  if (is_folder && !record_in(root_).empty()) discard(root_, aside_);
+  if (is_folder && is_there(aside_) && fs::is_empty(aside_)) fs::remove(aside_);
   fs::path free = aside_;
   for (int i = 2; is_there(free); ++i) free = aside_.string() + "." + std::to_string(i);
   if (free != aside_) fs::rename(aside_, free);
@@ -224,34 +293,40 @@ void SetAside::expect(const fs::path& path, const fs::path& unfinished) {
          path.lexically_relative(root_).string());
 }
 
-void SetAside::sync() const {
+void SetAside::expect_last(const indexed::OutputFile& file) {
+  struct stat info {};
+  if (::fstat(file.fd(), &info) != 0) fail(file.path());
+  record(std::string(kNamed) + file_identity(info) + " " + last_);
+}
+
+void SetAside::end_names() {
   for (const fs::path& folder : changed_)
     if (const int error = fs::is_directory(folder) ? sync_folder(folder) : 0; error != 0)
       throw std::system_error(error, std::generic_category(), folder.string());
+  record(std::string(kAll));
 }
 
 void SetAside::name_last(const fs::path& file) {
-  sync();
   const fs::path path = root_ / last_;
-  name(file, path);
-  try {
-    sync();
-  } catch (const std::exception&) {
-    fs::rename(path, file);
-    throw;
-  }
+  expect(path, file);
+  end_names();
+  rename_to_free(file, path);
+  if (const int error = sync_folder(root_); error != 0)
+    throw std::system_error(error, std::generic_category(), root_.string());
 }
 
 void SetAside::keep() noexcept {
-  std::error_code ignored;
-  if (record_ >= 0) ::close(record_);
+  if (record_ < 0) return;
+  try {
+    append(std::string(kFinished));
+  } catch (const std::exception&) {  // the names say so, too
+  }
+  ::close(record_);
   record_ = -1;
-  const fs::path done = root_ / kDone;
-  fs::remove_all(done, ignored);
-  // First, and on the disk: from here on nothing is undone.
-  fs::rename(aside_, done, ignored);
-  sync_folder(root_);
-  fs::remove_all(done, ignored);
+  try {
+    discard(root_, aside_);
+  } catch (const std::exception&) {  // the next conversion does it
+  }
 }
 
 bool has_unfinished_changes(const std::string& root, const std::string& last) {
@@ -260,18 +335,16 @@ bool has_unfinished_changes(const std::string& root, const std::string& last) {
 }
 
 void undo_killed(const std::string& root) {
-  fs::remove_all(fs::path(root) / kDone);
+  remove_done(root);
   const fs::path record = record_of_killed(root);
   if (record.empty()) return;
   const std::vector<std::string> changes = changes_in(record);
+  refuse_others(root, changes);
   for (auto change = changes.rbegin(); change != changes.rend(); ++change) give_back(root, *change);
-  if (has_file_but(record)) {
+  if (has_file_but(record))
     fs::remove(record);
-    return;
-  }
-  const fs::path done = fs::path(root) / kDone;
-  fs::rename(record.parent_path(), done);
-  fs::remove_all(done);
+  else
+    discard(root, record.parent_path());
 }
 
 std::vector<std::string> names_of_killed(const std::string& root) {

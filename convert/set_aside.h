@@ -10,6 +10,10 @@
 #include <string>
 #include <vector>
 
+namespace indexed {
+class OutputFile;
+}
+
 namespace convert {
 
 /// The name that is given last in a root of checkpoints, and in a folder for transformers.
@@ -22,8 +26,8 @@ class SetAside {
  public:
   /// Changes nothing yet. `last`: kTracker or kConfig.
   SetAside(const std::string& root, std::string last);
-  /// Without keep(): undoes the changes, as far as the disk allows; the next conversion does the
-  /// rest.
+  /// Without keep(): undoes the changes, the last name's too, as far as the disk allows; the next
+  /// conversion does the rest.
   ~SetAside();
   SetAside(const SetAside&) = delete;
   SetAside& operator=(const SetAside&) = delete;
@@ -45,11 +49,15 @@ class SetAside {
   /// What is now called `unfinished` is about to get the name `path`. Errors: std::system_error.
   void expect(const std::filesystem::path& path, const std::filesystem::path& unfinished);
 
-  /// Puts all changes of names on the disk. Errors: std::system_error.
-  void sync() const;
+  /// This file, whose bytes are on the disk, is about to get the last name: known as this
+  /// conversion's, it goes after an error. Errors: std::system_error.
+  void expect_last(const indexed::OutputFile& file);
 
-  /// Gives a finished file the last name, when all other names are on the disk, and puts that on
-  /// the disk. After an error it has none. Errors: as of name().
+  /// Puts all names on the disk: only the last one may be given after that. Errors:
+  /// std::system_error.
+  void end_names();
+
+  /// end_names(), then gives a finished file the last name, on the disk, too. Errors: as of name().
   void name_last(const std::filesystem::path& file);
 
   /// The new model has all its names: removes what was set aside, as far as the disk allows.

@@ -212,7 +212,7 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
     if (trainer::is_certainly_checkpoint(own)) old.take(own);
     beside->take_names(old);
     old.expect(own, unfinished);
-    old.sync();
+    old.end_names();
   };
   trainer::CheckpointRoot root(
       target.path, {.threads = indexed::copying_threads(), .before_naming = before_naming});

@@ -174,10 +174,101 @@ TEST_F(SetAsideExportTest, IsNotWholeByAnotherConfig) {
               HasSubstr(at(".replaced/config.json").string() + ": remove one of the two"));
   EXPECT_THAT(error_of<std::system_error>([&] { SetAside(root_, kConfig).take(at("weights")); }),
               HasSubstr("remove one of the two"));
-  EXPECT_EQ(get("weights"), "old");
+  EXPECT_EQ(get("weights"), "new") << "nothing is undone";
+  EXPECT_EQ(get(".replaced/weights"), "old");
   fs::rename(at(".replaced/config.json"), at("config.json"));
   undo_killed(root_);
   EXPECT_EQ(get("config.json") + get("weights"), "oldold");
+}
+
+// What the old model had is no longer complete, as after a removal that was cut short.
+TEST_F(SetAsideExportTest, WithAllItsNamesStaysWhateverIsLeftOfTheOld) {
+  for (const char* gone : {"config.json", "weights"}) {
+    put("config.json", "old");
+    put("weights", "old");
+    kill_export(true);
+    fs::remove(at(".replaced") / gone);
+    undo_killed(root_);
+    EXPECT_EQ(get("config.json") + get("weights"), "newnew") << gone;
+    fs::remove_all(at(".replaced"));
+  }
+}
+
+// A config.json that was edited before the next conversion is taken for somebody else's.
+TEST_F(SetAsideExportTest, WithAnEditedConfigNothingIsUndone) {
+  kill_export(true);
+  fs::remove(at("config.json"));
+  put("config.json", "edited");
+  EXPECT_THAT(error_of<std::system_error>([&] { undo_killed(root_); }),
+              HasSubstr("remove one of the two"));
+  EXPECT_EQ(get("config.json") + get("weights"), "editednew");
+  EXPECT_EQ(get(".replaced/config.json") + get(".replaced/weights"), "oldold");
+  fs::remove(at(".replaced/config.json"));
+  fs::remove(at("config.json"));
+  fs::remove(at("weights"));
+  fs::remove_all(at(".replaced"));
+  kill_export(true);  // where there was none
+  fs::remove(at("config.json"));
+  put("config.json", "edited");
+  undo_killed(root_);
+  EXPECT_EQ(get("config.json") + get("weights"), "editednew");
+}
+
+// The record says so, where what was set aside could not be removed.
+TEST_F(SetAsideExportTest, WithARecordOfItsEndStaysWhateverIsEdited) {
+  kill_export(true);
+  std::ofstream(at(".replaced/.changes"), std::ios::app) << "finished" << '\0';
+  fs::remove(at("config.json"));
+  put("config.json", "edited");
+  EXPECT_FALSE(has_unfinished_changes(root_, kConfig));
+  undo_killed(root_);
+  EXPECT_EQ(get("config.json") + get("weights"), "editednew");
+}
+
+// Its error shows somebody else's config.json, which stays.
+TEST_F(SetAsideExportTest, WhereTheLastNameIsNotFreeItIsUndone) {
+  put(".new/config.json", "new");
+  put(".new/weights", "new");
+  {
+    SetAside old(root_, kConfig);
+    for (const char* name : {"config.json", "weights"}) old.take(at(name));
+    old.name(at(".new/weights"), at("weights"));
+    put("config.json", "user's");
+    EXPECT_THAT(error_of<std::system_error>([&] { old.name_last(at(".new/config.json")); }),
+                HasSubstr("config.json: File exists"));
+  }
+  EXPECT_EQ(get("config.json"), "user's");
+  EXPECT_EQ(get(".replaced/config.json"), "old");
+  fs::remove(at("config.json"));
+  undo_killed(root_);
+  EXPECT_EQ(get("config.json") + get("weights"), "oldold");
+}
+
+// The old tracker, which somebody has put back.
+TEST_F(SetAsideTest, ATrackerDoesNotMakeAHalfModelWhole) {
+  kill_over_old();
+  put("latest_checkpointed_iteration.txt", "old");
+  EXPECT_THAT(error_of<std::system_error>([&] { undo_killed(root_); }),
+              HasSubstr("remove one of the two"));
+  EXPECT_EQ(get(".replaced/tokenizer/a b.json"), "old");
+  fs::remove(at("latest_checkpointed_iteration.txt"));
+  undo_killed(root_);
+  expect_old();
+}
+
+TEST_F(SetAsideTest, AFolderThatIsCalledLikeADoneOneStays) {
+  put(".replaced.done/mine", "user's");
+  put("a", "old");
+  put(".new/a", "new");
+  for (int i = 0; i < 2; ++i) {
+    SetAside old(root_, kTracker);
+    old.take(at("a"));
+    old.keep();
+    put("a", "old");
+  }
+  EXPECT_EQ(get(".replaced.done/mine"), "user's");
+  EXPECT_FALSE(fs::exists(at(".replaced")));
+  EXPECT_FALSE(fs::exists(at(".replaced.done.2")));
 }
 
 TEST_F(SetAsideExportTest, ReplacesNothingThatItHasNotTaken) {
