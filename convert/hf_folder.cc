@@ -46,10 +46,10 @@ constexpr const char* kTransformersVersion = "4.46.3";
 using Named = std::pair<std::string, TensorSource>;
 
 // The files of a model that have no name in its folder yet: complete, and on the disk. Those that
-// have none at the end go.
+// still have none when this object ends are removed.
 class UnnamedFiles {
  public:
-  /// Nobody else looks into them before they have the permissions of those that they replace.
+  /// Only the owner can read them before they have the permissions of the files they replace.
   explicit UnnamedFiles(const fs::path& folder) : folder_(folder / kUnnamedFiles) {
     if (::mkdir(folder_.c_str(), 0700) != 0)
       throw std::system_error(errno, std::generic_category(), folder_.string());
@@ -232,35 +232,25 @@ std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t to
   return index.dump(2) + "\n";
 }
 
-// Existing files that from_pretrained reads or that this run will write, by their names in the
-// folder; and a link in the place of kTemplatesFolder. Folders of other names are the user's.
-std::vector<std::string> found_files(const std::string& folder,
-                                     const std::set<std::string>& names) {
-  std::vector<std::string> found;
+// What must go, by name in the folder: files that from_pretrained reads, since those that this run
+// does not write would be read along with the new ones; whatever has the name of a new file; and a
+// link in the place of kTemplatesFolder, before what it leads to. Without target.replace there must
+// be none. Folders of other names are the user's.
+std::set<std::string> replaced_files(const HfTarget& target, const std::set<std::string>& names) {
+  const fs::path folder(target.folder);
+  refuse_existing(folder / kConfig, target.replace);
+  std::set<std::string> found;
+  for (const std::string& name : names)
+    if (fs::exists(fs::symlink_status(folder / name))) found.insert(name);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const bool link = entry.is_symlink();
-    if (names.contains(name) || (is_model_file(name) && (link || !entry.is_directory())) ||
+    if ((is_model_file(name) && (link || !entry.is_directory())) ||
         (link && name == kTemplatesFolder))
-      found.push_back(name);
+      found.insert(name);
   }
-  std::set<std::string> below;
-  for (const std::string& name : tokenizer_file_names(folder)) below.insert(name);
-  for (const std::string& name : names)
-    if (fs::exists(fs::symlink_status(folder + "/" + name))) below.insert(name);
-  for (const std::string& name : below)
-    if (name.find('/') != std::string::npos) found.push_back(name);
-  return found;
-}
-
-// What must go, by name: the old config.json, and weights and tokenizer files, since those that
-// this run does not write would be read along with the new ones. Without target.replace nothing
-// must.
-std::vector<std::string> replaced_files(const HfTarget& target,
-                                        const std::set<std::string>& names) {
-  const fs::path folder(target.folder);
-  std::vector<std::string> found = {kConfig};
-  for (std::string& name : found_files(target.folder, names)) found.push_back(std::move(name));
+  for (const std::string& name : tokenizer_file_names(target.folder))
+    if (name.find('/') != std::string::npos) found.insert(name);
   for (const std::string& name : found) refuse_existing(folder / name, target.replace);
   for (const std::string& name : names) refuse_folder(folder / name);
   refuse_no_folder(folder / kTemplatesFolder, true);
@@ -277,22 +267,22 @@ void keep_permissions(const fs::path& old, const std::string& path) {
   ::close(file);
 }
 
-// The old model's names go and the new one's come together. Of a link in the place of a file the
-// link is set aside: what it leads to may be another model's, as in the hub's cache.
+// The old model's names go and the new one's come together. A link in the place of a file is itself
+// set aside: what it leads to may be another model's, as in the hub's cache.
 void exchange(const HfTarget& target, std::set<std::string> names, const UnnamedFiles& files) {
   const fs::path folder(target.folder);
-  const std::vector<std::string> found = replaced_files(target, names);
+  const std::set<std::string> found = replaced_files(target, names);
   const auto is_weights = [](const std::string& name) {
     return name.ends_with(".safetensors") || name == kIndex;
   };
   const auto weights = std::ranges::find_if(found, is_weights);
   for (const std::string& name : names) {
-    const bool is_new = std::ranges::find(found, name) == found.end();
-    const bool is_shard = is_new && is_weights(name) && weights != found.end();
-    keep_permissions(folder / (is_shard ? *weights : name), files.path(name));
+    const bool as_weights = is_weights(name) && !found.contains(name) && weights != found.end();
+    keep_permissions(folder / (as_weights ? *weights : name), files.path(name));
   }
   const indexed::NamingSection naming;
   SetAside old(target.folder, kConfig);
+  old.take(folder / kConfig);
   for (const std::string& name : found) old.take(folder / name);
   names.erase(kConfig);
   for (const std::string& name : names) {

@@ -35,7 +35,7 @@ struct HfResult {
   std::vector<std::string> notes;
 };
 
-/// The folder in that of a model that has its files before they get their names.
+/// The folder, inside a model's, in which its files wait for their names.
 inline constexpr const char* kUnnamedFiles = ".megatron-to-hf.tmp";
 
 /// Writes the model as a folder of `family`, one tensor at a time and in pieces of 16 MiB; only a

@@ -353,7 +353,8 @@ void check_report(const Options& options) {
   const std::string name = path.filename().string();
   const bool beside = trainer::same_folder(folder.string(), options.output);
   if (trainer::same_folder(folder.string(), options.output + "/" + kTemplatesFolder))
-    throw UsageError(cli::concat("--report ", options.report, ": in a folder of the tokenizer's"));
+    throw UsageError(
+        cli::concat("--report ", options.report, ": in the folder of the tokenizer's templates"));
   if (beside && (name == "config.json" || name == "generation_config.json" || is_model_file(name)))
     throw UsageError(cli::concat("--report ", options.report, ": a file of the model in --output"));
   if (beside && !fs::exists(folder)) return;  // the conversion makes it.

@@ -12,6 +12,7 @@
 #include "convert/tokenizer_files.h"
 #include "tools/cli/same_file.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/killed_conversion.h"
 
 namespace convert {
 namespace {
@@ -29,7 +30,7 @@ void add_files(const fs::path& folder, std::vector<std::string>& files) {
 // Files that a killed conversion has set aside, or has not named yet.
 std::vector<std::string> hidden_in(const std::string& root) {
   std::vector<std::string> files;
-  for (const char* name : {".replaced", kUnnamedFiles})
+  for (const char* name : {trainer::kReplaced, kUnnamedFiles})
     add_files<fs::recursive_directory_iterator>(fs::path(root) / name, files);
   return files;
 }

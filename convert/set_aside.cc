@@ -18,16 +18,18 @@
 #include "convert/file_identity.h"
 #include "libindexed/output_file.h"
 #include "libindexed/read_file.h"
+#include "trainer/checkpoint/killed_conversion.h"
 
 namespace convert {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolder = ".replaced";
-constexpr const char* kRecord = ".changes";
+constexpr const char* kFolder = trainer::kReplaced;
+constexpr const char* kRecord = trainer::kChanges;
 constexpr const char* kRemoved = ".removed";
-constexpr const char* kDone = ".replaced.done";  // how a kFolder is called that nobody needs
+/// A kFolder that is no longer needed is renamed to this, or to this and a number.
+constexpr const char* kDone = ".replaced.done";
 
 /// How a change begins in the record; its path below the root and a NUL follow, and before the path
 /// of a new name the identity of what has it. Before all changes stands the last name.
@@ -123,20 +125,25 @@ bool is_own(const fs::path& root, const std::vector<std::string>& changes, const
   });
 }
 
-// Whether the last name was given. A tracker's file is not known, since another writer makes it: it
-// counts with all others. Where nothing would be given back it counts by itself, and so does any
-// file of the last name when all others are there: it may have been edited since.
+// Whether all names were given. Where no old model would come back, a file of the last name is
+// enough, if the others are there or a tracker says so: it may have been edited since. Otherwise it
+// must be the file that the conversion named. Of a tracker that trainer::CheckpointRoot wrote there
+// is no record: then all others must be.
 bool is_finished(const fs::path& root, const std::vector<std::string>& changes) {
   const std::string last = last_name(changes);
   if (has(changes, kFinished)) return true;
   if (changes.size() < 2 || !is_there(root / last)) return false;
   const bool all = has(changes, kAll);
   if (!has(changes, std::string(kTaken) + last)) return all || last == kTracker;
-  return all && std::ranges::all_of(changes, [&](const std::string& change) {
-           const fs::path path = path_of(root, change);
-           if (!change.starts_with(kNamed) || (last == kConfig && path != root / last)) return true;
-           return is_own_name(path, change);
-         });
+  if (!all) return false;
+  bool all_own = true;
+  for (const std::string& change : changes) {
+    if (!change.starts_with(kNamed)) continue;
+    const fs::path path = path_of(root, change);
+    if (path == root / last) return is_own_name(path, change);
+    all_own = all_own && is_own_name(path, change);
+  }
+  return all_own;
 }
 
 // The record of a conversion that was killed before it had given the last name; "" if none.
@@ -179,7 +186,7 @@ void refuse_others(const fs::path& root, const std::vector<std::string>& changes
   }
 }
 
-// Removes what begins with kDone and has a record, which goes last; as far as the disk allows.
+// Removes the folders that begin with kDone and have a record, which goes last. Errors are ignored.
 void remove_done(const fs::path& root) noexcept {
   std::error_code ignored;
   for (fs::directory_iterator at(root, ignored), end; at != end; at.increment(ignored)) {
@@ -198,7 +205,7 @@ void remove_done(const fs::path& root) noexcept {
   }
 }
 
-// A kFolder that nobody needs gets a name of those, and goes.
+// Renames a kFolder to kDone, from which on nobody reads it, and removes it if the disk allows.
 void discard(const fs::path& root, const fs::path& folder) {
   fs::path done = root / kDone;
   for (int i = 2; is_there(done); ++i) done = root / (kDone + ("." + std::to_string(i)));
@@ -216,7 +223,7 @@ SetAside::~SetAside() {
   if (record_ < 0) return;
   ::close(record_);
   try {
-    // An error may have come after the last name.
+    // An error after the last name: it must go, or the changes count as finished.
     for (const std::string& change : changes_in(aside_ / kRecord))
       if (path_of(root_, change) == root_ / last_ && is_own_name(root_ / last_, change))
         fs::remove(root_ / last_);
@@ -227,7 +234,7 @@ SetAside::~SetAside() {
 
 void SetAside::begin_record() {
   undo_killed(root_.string());
-  // Of a finished conversion, or of one that was killed here. What else is there stays.
+  // A finished conversion's goes, and an empty one. Any other is somebody else's, and is renamed.
   const bool is_folder = kind_of(aside_) == fs::file_type::directory;
   if (is_folder && !record_in(root_).empty()) discard(root_, aside_);
   if (is_folder && is_there(aside_) && fs::is_empty(aside_)) fs::remove(aside_);

@@ -49,12 +49,12 @@ class SetAside {
   /// What is now called `unfinished` is about to get the name `path`. Errors: std::system_error.
   void expect(const std::filesystem::path& path, const std::filesystem::path& unfinished);
 
-  /// This file, whose bytes are on the disk, is about to get the last name: known as this
-  /// conversion's, it goes after an error. Errors: std::system_error.
+  /// Records that `file`, whose bytes are on the disk, is about to get the last name. After an
+  /// error it loses that name. Errors: std::system_error.
   void expect_last(const indexed::OutputFile& file);
 
-  /// Puts all names on the disk: only the last one may be given after that. Errors:
-  /// std::system_error.
+  /// Puts all names on the disk. After that only the last one may be given, and those that are
+  /// expected. Errors: std::system_error.
   void end_names();
 
   /// end_names(), then gives a finished file the last name, on the disk, too. Errors: as of name().

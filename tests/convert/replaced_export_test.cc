@@ -12,8 +12,7 @@
 
 #include "convert/file_identity.h"
 #include "convert/hf_folder.h"
-#include "tests/convert/outcomes.h"
-#include "tests/own.h"
+#include "tests/convert/replaced.h"
 
 namespace convert {
 namespace {
@@ -21,39 +20,19 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-TokenizerFiles tokenizer(const std::string& text) {
-  TokenizerFiles files;
-  files.files = {{"tokenizer.json", text}, {"tokenizer_config.json", text}};
-  files.copied = true;
-  return files;
-}
-
-std::string text_of(const std::string& path) { return fs::exists(path) ? read_file(path) : ""; }
-
-class ReplacedExport : public testing::Test {
- protected:
-  ReplacedExport() : model_(read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/llama")) {
-    std::ofstream(own_ / "blob") << "another model's";
-  }
-  void link(const std::string& path) {
-    fs::remove(own_ / path);
-    fs::create_symlink(own_ / "blob", own_ / path);
-  }
-  tests::OwnFolder own_;
-  CanonicalModel model_;
-};
+class ReplacedExport : public ReplacedModelTest {};
 
 // As the hub's cache has its folders: every file is a link.
 TEST_F(ReplacedExport, LinksInAFolderAreReplaced) {
   const HfTarget target{.folder = own_ / "hf", .replace = true};
   const Family& family = *find_family("llama");
-  write_hf_folder(model_, family, tokenizer("old"), target);
+  write_hf_folder(model_, family, tokenizer_of("old"), target);
   for (const char* name : {"hf/model.safetensors", "hf/config.json", "hf/tokenizer.json"})
     link(name);
   fs::create_directories(own_ / "templates");
   std::ofstream(own_ / "templates/a.jinja") << "another model's";
   fs::create_directory_symlink(own_ / "templates", own_ / "hf/additional_chat_templates");
-  TokenizerFiles files = tokenizer("new");
+  TokenizerFiles files = tokenizer_of("new");
   files.files.push_back({"additional_chat_templates/a.jinja", "new"});
   write_hf_folder(model_, family, files, target);
   EXPECT_EQ(text_of(own_ / "blob"), "another model's");
@@ -71,10 +50,10 @@ TEST_F(ReplacedExport, OfTwoExportsAtOnceTheSecondIsRefused) {
   std::string second;
   norm.read_rows = [&, read = norm.read_rows](int64_t first, int64_t count, std::byte* out) {
     if (second.empty())
-      second = error_of([&] { write_hf_folder(model_, family, tokenizer("second"), target); });
+      second = error_of([&] { write_hf_folder(model_, family, tokenizer_of("second"), target); });
     read(first, count, out);
   };
-  write_hf_folder(during, family, tokenizer("new"), target);
+  write_hf_folder(during, family, tokenizer_of("new"), target);
   EXPECT_THAT(second, HasSubstr(own_ / "hf: another conversion is writing there"));
   EXPECT_EQ(text_of(own_ / "hf/tokenizer.json"), "new");
   EXPECT_EQ(read_hf_folder(own_ / "hf").tensors.size(), model_.tensors.size());
@@ -83,7 +62,7 @@ TEST_F(ReplacedExport, OfTwoExportsAtOnceTheSecondIsRefused) {
 TEST_F(ReplacedExport, AFolderInThePlaceOfAFileIsFoundWhileTheOldModelIsWhole) {
   const HfTarget target{.folder = own_ / "hf", .replace = true};
   const Family& family = *find_family("llama");
-  TokenizerFiles files = tokenizer("new");
+  TokenizerFiles files = tokenizer_of("new");
   files.files.push_back({"additional_chat_templates/a.jinja", "new"});
   const auto write = [&] { write_hf_folder(model_, family, files, target); };
   write();
@@ -109,7 +88,7 @@ TEST_F(ReplacedExport, AFolderInThePlaceOfAFileIsFoundWhileTheOldModelIsWhole) {
 // weights.
 TEST_F(ReplacedExport, FilesOfOthersStay) {
   const auto write = [&](bool replace) {
-    write_hf_folder(model_, *find_family("llama"), tokenizer("new"),
+    write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"),
                     {.folder = own_ / "hf", .replace = replace});
   };
   const auto put = [&](const std::string& name) { std::ofstream(own_ / ("hf/" + name)) << "mine"; };
@@ -150,7 +129,7 @@ TEST_F(ReplacedExport, FilesOfOthersStay) {
   fs::remove_all(own_ / "hf");
   const auto put_meanwhile = [&](int64_t, int64_t) { put("vocab.json"); };
   EXPECT_THAT(error_of([&] {
-                write_hf_folder(model_, *find_family("llama"), tokenizer("new"),
+                write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"),
                                 {.folder = own_ / "hf", .progress = put_meanwhile});
               }),
               HasSubstr("vocab.json: not replaced without --force"));
@@ -161,7 +140,7 @@ TEST_F(ReplacedExport, FilesOfOthersStay) {
 
 // Also what is no file, below the folder.
 TEST_F(ReplacedExport, WhatIsInTheNameOfATemplateStays) {
-  TokenizerFiles files = tokenizer("new");
+  TokenizerFiles files = tokenizer_of("new");
   files.files.push_back({"additional_chat_templates/a.jinja", "new"});
   HfTarget target{.folder = own_ / "hf"};
   const std::string name = own_ / "hf/additional_chat_templates/a.jinja";
@@ -178,7 +157,7 @@ TEST_F(ReplacedExport, WhatIsInTheNameOfATemplateStays) {
 // Nobody sees the new model who could not see the old one.
 TEST_F(ReplacedExport, APrivateExportStaysPrivate) {
   HfTarget target{.folder = own_ / "hf", .replace = true};
-  write_hf_folder(model_, *find_family("llama"), tokenizer("new"), target);
+  write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"), target);
   for (const fs::directory_entry& entry : fs::directory_iterator(own_ / "hf"))
     fs::permissions(entry.path(), fs::perms::owner_read | fs::perms::owner_write);
   const fs::perms others = fs::perms::group_all | fs::perms::others_all;
@@ -188,7 +167,7 @@ TEST_F(ReplacedExport, APrivateExportStaysPrivate) {
     looks += (fs::status(unnamed).permissions() & others) == fs::perms::none;
   };
   target.max_shard_bytes = 4000;  // shards replace one file
-  write_hf_folder(model_, *find_family("llama"), tokenizer("new"), target);
+  write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"), target);
   EXPECT_GT(looks, 0);
   for (const fs::directory_entry& entry : fs::directory_iterator(own_ / "hf"))
     EXPECT_EQ(entry.status().permissions() & others, fs::perms::none) << entry.path();
@@ -206,18 +185,20 @@ TEST_F(ReplacedExport, AFailureLeavesTheFolderAsItWas) {
     if (done == total) throw std::runtime_error("no more");
   };
   HfTarget target{.folder = own_ / "hf", .replace = true};
-  write_hf_folder(model_, *find_family("llama"), tokenizer("new"), target);
+  write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"), target);
   const std::set<std::string> before = names();
   ASSERT_GT(before.size(), 4U);
   target.progress = fail;
-  EXPECT_THAT(
-      error_of([&] { write_hf_folder(model_, *find_family("llama"), tokenizer("new"), target); }),
-      HasSubstr("no more"));
+  EXPECT_THAT(error_of([&] {
+                write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"), target);
+              }),
+              HasSubstr("no more"));
   EXPECT_EQ(names(), before);
   fs::remove_all(own_ / "hf");
-  EXPECT_THAT(
-      error_of([&] { write_hf_folder(model_, *find_family("llama"), tokenizer("new"), target); }),
-      HasSubstr("no more"));
+  EXPECT_THAT(error_of([&] {
+                write_hf_folder(model_, *find_family("llama"), tokenizer_of("new"), target);
+              }),
+              HasSubstr("no more"));
   EXPECT_TRUE(fs::is_empty(own_ / "hf"));
 }
 

@@ -19,8 +19,7 @@
 #include "convert/megatron_target.h"
 #include "convert/trainer_source.h"
 #include "libindexed/format.h"
-#include "tests/convert/outcomes.h"
-#include "tests/own.h"
+#include "tests/convert/replaced.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace convert {
@@ -28,15 +27,6 @@ namespace {
 
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-TokenizerFiles tokenizer(const std::string& text) {
-  TokenizerFiles files;
-  files.files = {{"tokenizer.json", text}, {"tokenizer_config.json", text}};
-  files.copied = true;
-  return files;
-}
-
-std::string text_of(const std::string& path) { return fs::exists(path) ? read_file(path) : ""; }
 
 // The names of what is there, with the files' bytes and what links lead to.
 std::map<std::string, std::string> tree_of(const std::string& folder) {
@@ -54,12 +44,12 @@ std::map<std::string, std::string> tree_of(const std::string& folder) {
 using Write = void (*)(const CanonicalModel&, const std::string& text, const std::string& path);
 
 void write_trainers(const CanonicalModel& model, const std::string& text, const std::string& path) {
-  write_start(model, tokenizer(text), {.path = path, .replace = true});
+  write_start(model, tokenizer_of(text), {.path = path, .replace = true});
 }
 
 void write_megatrons(const CanonicalModel& model, const std::string& text,
                      const std::string& path) {
-  write_megatron(model, tokenizer(text), {.path = path, .replace = true});
+  write_megatron(model, tokenizer_of(text), {.path = path, .replace = true});
 }
 
 class ReplacedTest : public testing::TestWithParam<Write> {
@@ -145,7 +135,7 @@ TEST_P(ReplacedTest, OfTwoAtOnceTheSecondIsRefused) {
 
 // A folder comes into the place of a file, so that not all files get their names.
 TEST_P(ReplacedTest, WhereAFileGetsNoNameTheOldOneIsWhole) {
-  TokenizerFiles files = tokenizer("new");
+  TokenizerFiles files = tokenizer_of("new");
   files.files.push_back({"vocab.json", "new"});  // after others in the order of naming
   for (const bool in_old_place : {false, true}) {
     const std::string full =
@@ -258,8 +248,8 @@ TEST_P(ReplacedTest, ACheckpointIsNoRoot) {
     fs::create_directories(own_.path());
     fs::copy(from, root(), fs::copy_options::recursive);
   };
-  write_start(model_, tokenizer("old"), {.path = own_ / "s"});
-  write_megatron(model_, tokenizer("old"), {.path = own_ / "m"});
+  write_start(model_, tokenizer_of("old"), {.path = own_ / "s"});
+  write_megatron(model_, tokenizer_of("old"), {.path = own_ / "m"});
   std::vector<std::string> forms = {own_ / "s/iter_0000000", own_ / "m/release"};
   for (const char* form :
        {"gpt2/tp2pp2/iter_0000010", "gpt2/deepspeed/global_step4", "gpt2/zero3/global_step9",
@@ -412,23 +402,12 @@ INSTANTIATE_TEST_SUITE_P(Forms, ReplacedTest, testing::Values(write_trainers, wr
                            return std::string(info.index == 0 ? "Trainer" : "Megatron");
                          });
 
-class ReplacedFiles : public testing::Test {
- protected:
-  ReplacedFiles() : model_(read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/llama")) {
-    std::ofstream(own_ / "blob") << "another model's";
-  }
-  void link(const std::string& path) {
-    fs::remove(own_ / path);
-    fs::create_symlink(own_ / "blob", own_ / path);
-  }
-  tests::OwnFolder own_;
-  CanonicalModel model_;
-};
+class ReplacedFiles : public ReplacedModelTest {};
 
 // Several ranks' files, of which one would be replaced; DeepSpeed's tracker.
 TEST_F(ReplacedFiles, WhatWouldBeReadInPlaceOfMegatronsFileIsRefused) {
   const auto write = [&] {
-    write_megatron(model_, tokenizer("new"), {.path = own_ / "root", .replace = true});
+    write_megatron(model_, tokenizer_of("new"), {.path = own_ / "root", .replace = true});
   };
   write();
   for (const char* name : {"release/mp_rank_01", "release/metadata.json",
@@ -442,7 +421,7 @@ TEST_F(ReplacedFiles, WhatWouldBeReadInPlaceOfMegatronsFileIsRefused) {
 
 TEST_F(ReplacedFiles, WithoutForceNothingIsReplaced) {
   const std::string root = own_ / "root";
-  const auto write = [&] { write_start(model_, tokenizer("new"), {.path = root}); };
+  const auto write = [&] { write_start(model_, tokenizer_of("new"), {.path = root}); };
   fs::create_directories(root + "/tokenizer");
   for (const char* name : {"tokenizer.json", "vocab.json", "config.json"}) {
     const std::string path = root + "/tokenizer/" + name;
@@ -464,7 +443,7 @@ TEST_F(ReplacedFiles, WithoutForceNothingIsReplaced) {
 
 TEST_F(ReplacedFiles, MegatronsFileReplacesALinkUnlessTheUserNamesIt) {
   const auto write = [&](const std::string& path) {
-    write_megatron(model_, tokenizer("new"), {.path = own_ / path, .replace = true});
+    write_megatron(model_, tokenizer_of("new"), {.path = own_ / path, .replace = true});
   };
   write("root");
   link("root/release/mp_rank_00/model_optim_rng.pt");
@@ -481,7 +460,7 @@ TEST_F(ReplacedFiles, ALinkForTheTokenizerIsRefusedWithoutForce) {
   fs::create_directories(own_ / "root");
   fs::create_directories(own_ / "other");
   fs::create_directory_symlink(own_ / "other", own_ / "root/tokenizer");
-  EXPECT_THAT(error_of([&] { write_start(model_, tokenizer("new"), {.path = own_ / "root"}); }),
+  EXPECT_THAT(error_of([&] { write_start(model_, tokenizer_of("new"), {.path = own_ / "root"}); }),
               HasSubstr("root/tokenizer: a link, not replaced without --force"));
   EXPECT_TRUE(fs::is_empty(own_ / "other"));
 }

@@ -271,6 +271,30 @@ TEST_F(SetAsideTest, AFolderThatIsCalledLikeADoneOneStays) {
   EXPECT_FALSE(fs::exists(at(".replaced.done.2")));
 }
 
+// As another user's files in a folder that only they may change.
+TEST_F(SetAsideExportTest, WhatCannotBeRemovedStopsNoLaterOne) {
+  fs::remove(at("weights"));
+  put("weights/mine", "old");
+  fs::permissions(own_.path(), fs::perms::all);
+  fs::permissions(root_, fs::perms::all);
+  fs::permissions(at("weights"), fs::perms::owner_read | fs::perms::owner_exec);
+  const auto replace_twice = [&] {
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) std::_Exit(1);  // root may remove everything
+    for (int i = 0; i < 2; ++i) {
+      put("new", "new");
+      SetAside old(root_, kConfig);
+      for (const char* name : {"config.json", "weights"}) old.take(at(name));
+      old.name_last(at("new"));
+      old.keep();
+    }
+    std::_Exit(get("config.json") == "new" && !fs::exists(at(".replaced")) ? 0 : 2);
+  };
+  ::lchown(at("weights").c_str(), 65534, 65534);
+  EXPECT_EXIT(replace_twice(), testing::ExitedWithCode(0), "");
+  EXPECT_EQ(get(".replaced.done/weights/mine"), "old");
+  fs::permissions(at(".replaced.done/weights"), fs::perms::all);
+}
+
 TEST_F(SetAsideExportTest, ReplacesNothingThatItHasNotTaken) {
   put(".new/config.json", "new");
   put(".new/weights", "new");

@@ -128,7 +128,8 @@ TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
       // A conversion that goes on after the error gives the old names back.
       if (!killed) {
         EXPECT_NE(what, "none") << at;
-        if (std::string(GetParam()) == "hf" && ended.status != 0) {
+        // The trainer's tracker has its name when its folder cannot be put on the disk.
+        if (std::string(GetParam()) != "trainer" && ended.status != 0) {
           EXPECT_EQ(what, "llama") << at;
           expect_nothing_hidden("failed at operation " + std::to_string(at));
         }

@@ -44,6 +44,16 @@ text --load hf --prompt "" <hf/merges.txt >text
 text --load hf --prompt '<|endoftext|>' --no-prompt | cmp - text
 try text --load hf --prompt-file "" <hf/merges.txt
 
+echo "- an export that was killed among its names"
+mkdir -p killed/.replaced
+printf 'last config.json\0taken config.json\0' >killed/.replaced/.changes
+cp hf/config.json killed/.replaced
+try text --load killed --prompt it
+try hf-to-megatron --input killed --output z
+try megatron-to-hf --input killed --output z
+cp hf/config.json killed
+try hf-to-megatron --input killed --output z
+
 echo "- a checkpoint of another program"
 mkdir theirs
 cp -r "$G/torch_dist/llama_tp2" theirs/iter_0000007

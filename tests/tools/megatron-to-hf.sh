@@ -71,6 +71,9 @@ try megatron-to-hf --input hf --output z --verify "the cat" --report hf --force
 try megatron-to-hf --input hf --output z --verify "the cat" --report z/config.json --force
 ls z 2>/dev/null
 try megatron-to-hf --input hf --output z --verify "the cat" --report z/report.json
+mkdir z/additional_chat_templates
+try megatron-to-hf --input hf --output z --verify "the cat" \
+  --report z/additional_chat_templates/a.jinja --force
 grep -c '"equal": true' z/report.json
 echo "- wrong command lines"
 try megatron-to-hf --input a --output y --verify ""

@@ -163,6 +163,9 @@ TEST_F(FoldersTest, AModelThatAKilledConversionPutAsideIsNotMissed) {
   const Ended ended = run({"--load", "s"});
   EXPECT_EQ(ended.status, 1);
   EXPECT_THAT(ended.err, HasSubstr("s: no checkpoint there: a conversion was killed"));
+  // One in the folder where the trainer runs is of no concern without --load.
+  std::filesystem::rename(folder_ + "/s/.replaced", folder_ + "/.replaced");
+  EXPECT_EQ(run({}).status, 0) << read("err");
 }
 
 // config.toml does not say where that run's metrics are, unless its command did; those of earlier

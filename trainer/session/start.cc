@@ -220,7 +220,8 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   if (!path && config.exit_on_missing_checkpoint) {
     throw std::runtime_error(concat(config.load, ": no checkpoint there"));
   }
-  if (const std::string killed = killed_conversion(config.load); !path && !killed.empty())
+  if (const std::string killed = config.load.empty() ? "" : killed_conversion(config.load);
+      !path && !killed.empty())
     throw std::runtime_error(concat(config.load, ": no checkpoint there", killed));
   if (!path && !config.load.empty() && config.pretrained_checkpoint.empty()) {
     console.note(concat(config.load, ": no checkpoint there, starting from the beginning"));
