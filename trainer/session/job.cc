@@ -46,6 +46,10 @@ const char* variable(const char* name) { return std::getenv(name); }
 
 constexpr rlim_t kMostFiles = 1 << 16;
 
+/// A rank whose command line is wrong says so after the first at the latest, and tries to tell
+/// rank 0 for both: that one listens only when it has opened its GPU, which takes seconds.
+constexpr std::chrono::seconds kUntilSaid{3}, kAfterwards{27};
+
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
 
 std::string read_secret(const std::string& path) {
@@ -230,19 +234,25 @@ bool Job::speaks_for_host() const {
 int Job::tell(const std::exception& error) {
   const int status = dynamic_cast<const UsageError*>(&error) != nullptr ? exit_status::kUsage
                                                                         : exit_status::kFailed;
-  std::string line = cli::describe(error);
-  patience_ = std::chrono::seconds(3);
-  try {
-    meet(nullptr, line);
-  } catch (const rendezvous::MeetingError& refusal) {
-    // If rank 0 has another reason, that is the cause. It listens only while others may connect.
-    const std::string why = refusal.what();
-    const bool same = why.find(line) != std::string::npos;
-    if ((refusal.told || launch_.rank == 0) && !same) line = why;
-  } catch (const std::exception& unmet) {
-    static_cast<void>(unmet);  // no port, no file: report the original reason.
+  const std::string own = cli::describe(error);
+  std::string line = own;
+  for (const std::chrono::seconds patience : {kUntilSaid, kAfterwards}) {
+    patience_ = patience;
+    bool done = launch_.rank == 0;  // the others came, or will not.
+    try {
+      meet(nullptr, own);
+    } catch (const rendezvous::MeetingError& refusal) {
+      // If rank 0 has another reason, that is the cause. It listens only while others may connect.
+      const std::string why = refusal.what();
+      done = done || refusal.told;
+      if (done && why.find(own) == std::string::npos) line = why;
+    } catch (const std::exception& unmet) {
+      done = true;  // no port, no file: report the original reason.
+    }
+    if (!line.empty() && (launch_.rank == 0 || speaks_for_host())) console_.error(line);
+    if (done) break;
+    line.clear();
   }
-  if (launch_.rank == 0 || speaks_for_host()) console_.error(line);
   return status;
 }
 

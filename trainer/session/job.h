@@ -64,9 +64,10 @@ class Job {
   /// cannot take part; the others are then told. `stop`: ends the wait for the others. Errors:
   /// rendezvous::MeetingError.
   void meet(const ops::Ops* ops, const std::string& error, StopRequest* stop = nullptr);
-  /// For a rank whose command line is wrong: tells the others, for a few seconds. Rank 0 prints the
-  /// error, and so does each host whose output is separate; if the number of ranks differs between
-  /// hosts, that is printed instead. Returns the exit status.
+  /// For a rank whose command line is wrong: tells the others, for half a minute at most. Rank 0
+  /// prints the error within seconds, and so does each host whose output is separate; if the number
+  /// of ranks differs between hosts, that is printed instead, or after it where rank 0 came late.
+  /// Returns the exit status.
   int tell(const std::exception& error);
   /// For a launcher that starts its ranks no more: in their place tells those of the other hosts,
   /// which would wait for them. Waits for every host, at most --meeting-timeout-seconds; `stop` as
