@@ -56,7 +56,8 @@ bool linked() {
 /// One rank: its GPU, a Comm of all, and a block of memory that they share, in which tensors lie at
 /// the same places.
 struct Rank {
-  Rank(int rank, rendezvous::Store& store, bool copy_engines, bool one_algorithm = false)
+  Rank(int rank, rendezvous::Store& store, bool copy_engines, bool one_algorithm = false,
+       int64_t sum_bytes = comm::kSumBytes)
       : ops(ops::cuda::make_cuda_ops({.device_index = rank, .tune = false})),
         comm(comm::make_nccl_comm({.id = copy_engines ? "copies" : "nccl",
                                    .rank = rank,
@@ -64,6 +65,7 @@ struct Rank {
                                    .device_index = rank,
                                    .one_algorithm = one_algorithm,
                                    .least_shared_bytes = 1,
+                                   .sum_bytes = sum_bytes,
                                    .timeout = std::chrono::seconds(60)},
                                   store)),
         block(static_cast<std::byte*>(ops->allocate(kBlock))) {
@@ -280,9 +282,9 @@ TEST_F(NcclTest, BitsRepeat) {
 TEST_F(NcclTest, CopiesAreAddedInTheOrderOfRanks) {
   if (!linked()) GTEST_SKIP() << "needs NVLink";
   ranks::run_rank_processes(gpus(), 60, [](int rank, rendezvous::Store& store) {
-    Rank r(rank, store, true);
+    Rank r(rank, store, true, false, int64_t{8} << 20);
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      // More than is summed at a time, and no multiple of what a thread adds.
+      // Several parts of a sum, and no multiple of what a thread adds.
       const int64_t n = (int64_t{17} << 20) / ops::size_bytes(dtype) + 3, size = r.comm->size();
       const Tensor x = r.tensor(dtype, n * size);
       const auto of = [](int64_t q, int64_t i) {
@@ -307,6 +309,65 @@ TEST_F(NcclTest, CopiesAreAddedInTheOrderOfRanks) {
       }
       EXPECT_EQ(wrong, 0) << ops::name(dtype);
     }
+  });
+}
+
+/// Many calls in a row, by copies and by NCCL, that use what the ones before have written: beside
+/// work that leaves their sums no multiprocessor, captured or not.
+TEST_F(NcclTest, CallsOfCopiesHaveTheirEffectInOrder) {
+  if (!linked()) GTEST_SKIP() << "needs NVLink";
+  ranks::run_rank_processes(gpus(), 60, [](int rank, rendezvous::Store& store) {
+    Rank r(rank, store, true);
+    comm::Comm& c = *r.comm;
+    const int64_t size = c.size(), share = (int64_t{9} << 20) + 5;
+    const Tensor busy = r.tensor(DType::f32, int64_t{16} << 20);
+    const Tensor x = r.tensor(DType::f32, share * size), y = r.tensor(DType::f32, share * size);
+    const Tensor mine = x.slice(share * rank, share), apart = r.tensor(DType::f32, share);
+    std::vector<Tensor> small;
+    for (int i = 0; i < 40; ++i) small.push_back(r.tensor(DType::f32, 4 * size));
+    const float all = static_cast<float>(size * (size + 1) / 2), n = static_cast<float>(size);
+    const auto step = [&] {
+      r.ops->run(ops::Fill{.dst = x, .value = static_cast<float>(rank + 1)});
+      r.ops->run(ops::Fill{.dst = y, .value = static_cast<float>(rank + 1)});
+      for (const Tensor& t : small)
+        r.ops->run(ops::Fill{.dst = t, .value = static_cast<float>(rank + 1)});
+      c.follow(r.ops->mark());
+      for (int i = 0; i < 20; ++i) r.ops->run(ops::Fill{.dst = busy, .value = 1});
+      c.reduce_scatter(mine, x, Reduce::sum);  // all
+      c.all_gather(x, mine);
+      c.reduce_scatter(apart, y, Reduce::sum);
+      c.all_reduce(x, Reduce::mean);
+      c.all_reduce(x, Reduce::sum);  // n * all
+      for (const Tensor& t : small) c.reduce_scatter(t.slice(4 * rank, 4), t, Reduce::sum);
+      c.all_reduce(x.slice(0, 1), Reduce::max);  // by NCCL
+      c.reduce_scatter(mine, x, Reduce::mean);
+      for (const Tensor& t : small) c.all_gather(t, t.slice(4 * rank, 4));
+      c.all_gather(y, apart);
+      c.all_reduce(y, Reduce::sum);  // n * all
+      r.ops->follow(c.mark());
+    };
+    const auto check = [&](const char* what) {
+      const auto expect = [&](const Tensor& t, float wanted, const char* name) {
+        const std::vector<float> got = r.get(t);
+        EXPECT_EQ(std::ranges::count(got, wanted), t.elements()) << what << ", " << name;
+      };
+      expect(mine, n * all, "mine");
+      expect(apart, all, "apart");
+      expect(y, n * all, "y");
+      for (const Tensor& t : small) expect(t, all, "small");
+    };
+    for (const char* again : {"eager", "eager after a capture"}) {
+      step();
+      check(again);
+      ASSERT_TRUE(r.ops->begin_capture());
+      step();
+      step();
+      const int64_t graph = r.ops->end_capture();
+      for (int i = 0; i < 3; ++i) r.ops->replay(graph);
+      check("captured");
+      r.ops->forget(graph);
+    }
+    c.barrier();
   });
 }
 
