@@ -17,6 +17,8 @@ const char* name(Phase phase) noexcept {
 
 void RankStatus::enter(Phase phase, int64_t step) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  evaluated_ = evaluated_ || (status_.phase == Phase::evaluate && phase != Phase::evaluate);
+  status_.first_evaluation = phase == Phase::evaluate && !evaluated_;
   status_.phase = phase;
   status_.step = step;
   ++status_.progress;

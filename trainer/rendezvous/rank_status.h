@@ -26,7 +26,8 @@ struct Status {
   bool waiting = false;    ///< Waiting for the others in a collective.
   bool resumable = false;  ///< There is a complete checkpoint from which the same command
                            ///< continues.
-  std::string call;        ///< The last collective: "all-reduce of 200 fp32 (number 7)".
+  bool first_evaluation = false;  ///< Which may take long, as a first step may.
+  std::string call;               ///< The last collective: "all-reduce of 200 fp32 (number 7)".
 };
 
 /// Any thread may write or read.
@@ -49,6 +50,7 @@ class RankStatus {
  private:
   mutable std::mutex mutex_;
   Status status_;
+  bool evaluated_ = false;
   std::atomic<int64_t> waited_ns_ = 0;
 };
 

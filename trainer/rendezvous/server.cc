@@ -86,7 +86,8 @@ Claim unpack_claim(Unpacker& in) {
 
 void pack(Packer& out, const Status& s) {
   out.number(static_cast<int64_t>(s.phase)).number(s.step);
-  out.number(static_cast<int64_t>(s.progress)).number(s.waiting).number(s.resumable).text(s.call);
+  out.number(static_cast<int64_t>(s.progress)).number(s.waiting).number(s.resumable);
+  out.number(s.first_evaluation).text(s.call);
 }
 
 Status unpack_status(Unpacker& in) {
@@ -96,6 +97,7 @@ Status unpack_status(Unpacker& in) {
   s.progress = static_cast<uint64_t>(in.number());
   s.waiting = in.number() != 0;
   s.resumable = in.number() != 0;
+  s.first_evaluation = in.number() != 0;
   s.call = in.text();
   return s;
 }

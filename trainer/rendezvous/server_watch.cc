@@ -201,7 +201,7 @@ std::string Server::refused() const {
 }
 
 void Server::watch_ranks(Clock::time_point now) {
-  bool saving = false, all_wait = true;
+  bool unknown = !stepped_, all_wait = true;  // unknown: how long it may take.
   int stuck = -1;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Peer* peer = ranks_[i];
@@ -210,7 +210,7 @@ void Server::watch_ranks(Clock::time_point now) {
       return judge(place(static_cast<int>(i)) + ": silent for " + seconds(now - peer->heard) +
                        ": stopped, or its machine hangs",
                    going_on());
-    saving = saving || peer->status.phase == Phase::save;
+    unknown = unknown || peer->status.phase == Phase::save || peer->status.first_evaluation;
     if (stuck < 0 || (all_wait && !peer->status.waiting) ||
         (all_wait == peer->status.waiting &&
          peer->status.progress < ranks_[static_cast<size_t>(stuck)]->status.progress))
@@ -220,8 +220,7 @@ void Server::watch_ranks(Clock::time_point now) {
   if (stuck < 0) return;
   Clock::duration limit = options_.hang_timeout;
   limit = std::max<Clock::duration>(limit, 4 * longest_pause_);
-  if (!stepped_ || saving)
-    limit = std::max<Clock::duration>(limit, options_.start_timeout + kReport);
+  if (unknown) limit = std::max<Clock::duration>(limit, options_.start_timeout + kReport);
   if (now - last_progress_ > limit)
     judge(place(stuck) + ": nothing has moved for " + seconds(now - last_progress_) +
               (all_wait ? ", every rank waits in a collective: this one is behind the others"

@@ -1,5 +1,5 @@
 // Ranks as threads in a rendezvous: each has its own Control, and records what it was told.
-// control_test.cc has the well-behaved ones, strangers_test.cc the others.
+// control_test.cc and verdict_test.cc have the well-behaved ones, strangers_test.cc the others.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
