@@ -18,6 +18,7 @@
 #include "convert/file_identity.h"
 #include "libindexed/output_file.h"
 #include "libindexed/read_file.h"
+#include "libindexed/sync_folder.h"
 #include "trainer/checkpoint/killed_conversion.h"
 
 namespace convert {
@@ -53,15 +54,6 @@ std::vector<std::string> changes_in(const fs::path& record) {
   for (size_t at = 0, end; (end = text.find('\0', at)) != text.npos; at = end + 1)
     changes.push_back(text.substr(at, end - at));
   return changes;
-}
-
-// Puts a folder's names on the disk; returns errno, 0 also where that cannot be asked for.
-int sync_folder(const fs::path& folder) noexcept {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return errno == EACCES ? 0 : errno;
-  const int error = ::fsync(descriptor) != 0 ? errno : 0;
-  ::close(descriptor);
-  return error == EINVAL ? 0 : error;
 }
 
 // Whether there are files beside this one, or below.
@@ -210,7 +202,7 @@ void discard(const fs::path& root, const fs::path& folder) {
   fs::path done = root / kDone;
   for (int i = 2; is_there(done); ++i) done = root / (kDone + ("." + std::to_string(i)));
   fs::rename(folder, done);
-  sync_folder(root);
+  indexed::sync_folder(root);
   remove_done(root);
 }
 
@@ -308,7 +300,7 @@ void SetAside::expect_last(const indexed::OutputFile& file) {
 
 void SetAside::end_names() {
   for (const fs::path& folder : changed_)
-    if (const int error = fs::is_directory(folder) ? sync_folder(folder) : 0; error != 0)
+    if (const int error = fs::is_directory(folder) ? indexed::sync_folder(folder) : 0; error != 0)
       throw std::system_error(error, std::generic_category(), folder.string());
   record(std::string(kAll));
 }
@@ -318,7 +310,7 @@ void SetAside::name_last(const fs::path& file) {
   expect(path, file);
   end_names();
   rename_to_free(file, path);
-  if (const int error = sync_folder(root_); error != 0)
+  if (const int error = indexed::sync_folder(root_); error != 0)
     throw std::system_error(error, std::generic_category(), root_.string());
 }
 

@@ -28,6 +28,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/permissions.h"
+#include "libindexed/sync_folder.h"
 
 namespace indexed {
 namespace {
@@ -107,15 +108,9 @@ std::string in_folder_of(const std::string& path, const std::string& name) {
   return slash == std::string::npos ? name : path.substr(0, slash + 1) + name;
 }
 
-void sync_folder(const std::string& path) {
+void sync_folder_of(const std::string& path) {
   const std::string folder = folder_of(path);
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0 && errno == EACCES) return;  // may be written but not read: cannot be synced
-  if (fd < 0) fail_to_open(folder, errno);
-  const int code = ::fsync(fd) != 0 ? errno : 0;
-  ::close(fd);
-  if (code != 0 && code != EINVAL && code != EROFS)
-    fail(folder, code);  // EINVAL: a file system without it
+  if (const int error = sync_folder(folder); error != 0) fail_to_open(folder, error);
 }
 
 // Refuses a link to a file that is open (/dev/fd/3, /dev/stderr): who opened it goes on writing,
@@ -449,7 +444,7 @@ void OutputFile::commit() {
   }
   check_target();
   rename_into_place();
-  sync_folder(target_);
+  sync_folder_of(target_);
 }
 
 void sync_all(std::span<OutputFile* const> files) {
@@ -472,7 +467,7 @@ void commit_set(std::span<OutputFile* const> files, size_t num_last,
     for (const std::string& path : paths) {
       const std::string folder = folder_of(path);
       if (std::ranges::find(synced, folder) != synced.end()) continue;
-      sync_folder(path);
+      sync_folder_of(path);
       synced.push_back(folder);
     }
   };

@@ -21,6 +21,7 @@
 
 #include "libindexed/message.h"
 #include "libindexed/output_file.h"
+#include "libindexed/sync_folder.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/meeting.h"
 #include "trainer/checkpoint/shard_files.h"
@@ -40,16 +41,6 @@ constexpr std::string_view kMark = ".start_";
 
 [[noreturn]] void fail(const std::string& path) {
   throw std::system_error(errno, std::generic_category(), path);
-}
-
-void sync_folder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail(path);
-  const int result = ::fsync(fd);
-  const int saved = errno;
-  ::close(fd);
-  errno = saved;
-  if (result != 0) fail(path);
 }
 
 // The entries of a folder, as far as it can be read.
@@ -271,7 +262,8 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   put_in_place(temporary, folder);
   written_.insert(iteration);
   try {
-    sync_folder(path_);
+    if (const int error = indexed::sync_folder(path_); error != 0)
+      throw std::system_error(error, std::generic_category(), path_);
     write_tracker(path_, iteration);
   } catch (const std::exception& error) {
     if (place_.before_naming) throw;
