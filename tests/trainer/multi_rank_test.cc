@@ -280,37 +280,72 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   EXPECT_EQ(ended[1].err, "");
 }
 
-// Counts that differ between hosts: one of 2 ranks there, three of 6 here, whose configuration may
-// not even divide. Every host is told the cause immediately; where rank 0 comes late, the other
-// host says its own error before.
+// Counts that differ between hosts: one of 2 ranks there, three of 6 here, whose configuration does
+// not even divide. Both hosts are told the cause; if the other one comes late, as one that opens
+// its GPUs may, the wrong one says its own error before, and rank 0 gives no other reason after it.
 TEST_F(ManyTest, HostsThatStartOtherNumbersOfRanksAreToldSo) {
-  struct Case {
-    const char *here, *there;
-    bool late;
-  };
   int at = 100;
-  for (const Case& one : {Case{"1", "3", false}, {"3", "1", false}, {"1", "3", true}}) {
-    at += 20;
-    const auto host = [&, at](int node) {
-      return Variables{{"RANK", std::to_string(node)},
-                       {"WORLD_SIZE", "2"},
-                       {"MASTER_ADDR", "127.0.0.1"},
-                       {"MASTER_PORT", std::to_string(port() + at)}};
-    };
-    suffix_ = ".1";
-    const pid_t second =
-        start(plain({"--nproc-per-node", one.there, "--global-batch-size", "8"}), host(1));
-    if (one.late) wait_for_output("is no multiple of --micro-batch-size", "err.1");
-    suffix_ = ".0";
-    const pid_t first =
-        start(plain({"--nproc-per-node", one.here, "--global-batch-size", "8"}), host(0));
-    EXPECT_NE(wait(first).status, 0);
-    EXPECT_NE(wait(second).status, 0);
-    suffix_.clear();
-    for (const char* err : {"err.0", "err.1"})
-      EXPECT_THAT(read(err), HasSubstr("start as many processes on each host (--nproc-per-node"))
-          << err << " of " << one.here << " and " << one.there;
+  for (const int wrong : {1, 0}) {
+    for (const bool late : {false, true}) {
+      at += 20;
+      std::vector<pid_t> hosts;
+      for (const int node : {wrong, 1 - wrong}) {
+        suffix_ = "." + std::to_string(node);
+        hosts.push_back(start(
+            plain({"--nproc-per-node", node == wrong ? "3" : "1", "--global-batch-size", "8"}),
+            {{"RANK", std::to_string(node)},
+             {"WORLD_SIZE", "2"},
+             {"MASTER_ADDR", "127.0.0.1"},
+             {"MASTER_PORT", std::to_string(port() + at)}}));
+        if (late && node == wrong)
+          wait_for_output("is no multiple of --micro-batch-size", "err" + suffix_);
+      }
+      for (const pid_t host : hosts) EXPECT_NE(wait(host).status, 0);
+      suffix_.clear();
+      const bool settled = late && wrong == 0;
+      for (const char* err : {"err.0", "err.1"})
+        EXPECT_THAT(read(err),
+                    HasSubstr(settled ? "is no multiple of --micro-batch-size"
+                                      : "start as many processes on each host (--nproc-per-node"))
+            << err << ", " << wrong << " is wrong" << (late ? ", the other late" : "");
+    }
   }
+}
+
+// Where rank 0 prints what ranks tell it, and does not come.
+TEST_F(ManyTest, AWrongCommandLineIsSaidWhereNoRankZeroCanSayIt) {
+  const pid_t task =
+      start(plain({"--hidden-size", "33"}), {{"SLURM_JOB_ID", "77"},
+                                             {"SLURM_STEP_ID", "0"},
+                                             {"SLURM_PROCID", "1"},
+                                             {"SLURM_LOCALID", "0"},
+                                             {"SLURM_NODEID", "1"},
+                                             {"SLURM_NTASKS", "2"},
+                                             {"SLURM_NNODES", "2"},
+                                             {"SLURM_STEP_NUM_TASKS", "2"},
+                                             {"SLURM_STEP_NUM_NODES", "2"},
+                                             {"SLURM_STEP_NODELIST", "localhost,there"}});
+  wait_for_output("does not divide --hidden-size 33", "err");
+  kill(task, SIGTERM);
+  wait(task);
+}
+
+TEST_F(ManyTest, AHostThatWasStoppedWhileItLookedForRankZeroGoesOnLooking) {
+  const auto host = [&](const std::string& node) {
+    suffix_ = "." + node;
+    return start(plain({"--nproc-per-node", "1", "--meeting-timeout-seconds", "1", "--rendezvous",
+                        "file:" + folder_ + "/meeting"}),
+                 {{"RANK", node}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}});
+  };
+  const pid_t second = host("1");
+  std::this_thread::sleep_for(milliseconds(1000));
+  kill(second, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(2000));
+  kill(second, SIGCONT);
+  std::this_thread::sleep_for(milliseconds(500));
+  const pid_t first = host("0");
+  EXPECT_EQ(wait(first).status, 0);
+  EXPECT_EQ(wait(second).status, 0) << read("err.1");
 }
 
 // RANK=0 for both hosts: one has the port, the other the next, or an address that is not its own.

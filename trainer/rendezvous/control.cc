@@ -64,7 +64,7 @@ class Control::Link final : public Store {
   bool receive(bool& open);
   bool handle(const Frame& frame);
   void end(int status, const std::string& line, bool speaks);
-  bool first_on_host() const;
+  bool first_on_host(int lost) const;
   bool beside(const Claim& other) const;
 
   std::unique_ptr<Server> server_;
@@ -175,7 +175,7 @@ void Control::Link::run() {
               (open ? ": silent: stopped, or its machine hangs"
                     : ": its connection closed: killed, or crashed") +
               (s.call.empty() ? "" : "; the last collective here: " + s.call),
-          first_on_host());
+          first_on_host(-1));
       return;
     }
     if (now >= next_beat && try_beat()) next_beat = now + kBeat;
@@ -216,13 +216,13 @@ bool Control::Link::handle(const Frame& frame) {
     }
     all_left_ = true;
   } else if (frame.kind == FrameKind::verdict) {
-    const int status = static_cast<int>(in.number());
+    const int status = static_cast<int>(in.number()), lost = static_cast<int>(in.number());
     const std::string line = in.text();
     if (options.claim.rank == 0)
       end(status, line, true);
     else
       end(status, roster[0].name() + " ended the run: " + line,
-          options.hosts_apart && !beside(roster[0]) && first_on_host());
+          options.hosts_apart && !beside(roster[0]) && first_on_host(lost));
     cut_ = true;
     changed_.notify_all();
     return false;
@@ -231,10 +231,11 @@ bool Control::Link::handle(const Frame& frame) {
   return true;
 }
 
-/// Whether this is the lowest rank of its host, not counting rank 0: it prints when rank 0 cannot.
-bool Control::Link::first_on_host() const {
+/// Whether this is the lowest rank of its host, not counting rank 0 and the rank that is lost: it
+/// prints when they cannot.
+bool Control::Link::first_on_host(int lost) const {
   return std::ranges::none_of(roster, [&](const Claim& other) {
-    return other.rank > 0 && other.rank < options.claim.rank && beside(other);
+    return other.rank > 0 && other.rank != lost && other.rank < options.claim.rank && beside(other);
   });
 }
 

@@ -85,6 +85,9 @@ struct ControlOptions {
   /// This process connects only to tell all hosts why there will be no run (claim.error): as rank 0
   /// it stays until every host has sent a rank, or for `timeout`.
   bool tells = false;
+  /// How long rank 0 still listens, at most `timeout`, when it is clear that the run will not
+  /// start: ranks that connect meanwhile may say a better reason, and are told it.
+  std::chrono::milliseconds late_comers{3000};
   /// Called once the work of all ranks is done: from then on the end of this process is that of the
   /// run. From another thread.
   std::function<void()> over;

@@ -132,8 +132,9 @@ std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& opt
                                   Attempt& attempt) {
   while (true) {
     std::optional<Frame> frame = stream.wait(Clock::now() + options.timeout, kRankLimit);
-    heed_stop(options);
-    if (frame && frame->kind == FrameKind::beat) continue;
+    const bool waits = !frame || frame->kind == FrameKind::beat;
+    if (waits) heed_stop(options);  // else it is too late: for the others all have met.
+    if (waits && frame) continue;
     if (!frame)
       attempt.why += stream.over() ? ": the connection closed before all had come"
                                    : ": no answer: rank 0 stands still";
@@ -287,11 +288,11 @@ Entry enter(ControlOptions& options) {
   if (!file && launch.secret.empty()) launch.secret = "job " + launch.job;
   std::string last = file ? path + " did not appear" : launch.address + " was not reached";
   bool spoken = false;
-  Clock::time_point answered = start;  // or nothing was there to answer.
+  Clock::duration silence{0};  // of who was reached; not while this process was stopped.
   bool says = launch.restarts > 0 && launch.local_rank == 0 && options.hosts_apart && options.print;
-  for (int looks = 1; Clock::now() < deadline && Clock::now() < answered + options.timeout;
-       ++looks) {
+  for (int looks = 1; Clock::now() < deadline && silence < options.timeout; ++looks) {
     heed_stop(options);
+    const Clock::time_point look = Clock::now();
     if (says && Clock::now() >= start + kWaitIsSaid) {
       says = false;
       options.print(options.claim.name() + ": rank 0 is not back: waiting for it, at most " +
@@ -317,7 +318,7 @@ Entry enter(ControlOptions& options) {
         silent = silent || (i == 0 && attempt.silent);
       }
     }
-    if (!silent) answered = Clock::now();
+    silence = silent ? silence + (Clock::now() - look) + kPause : Clock::duration(0);
     std::this_thread::sleep_for(kPause);
   }
   if (launch.nodes > 1 && !file && is_loopback(launch.address))

@@ -31,9 +31,6 @@ constexpr size_t kMostBeside = 64;
 /// How many nonces of proved hellos are kept, and how many addresses of refused ones.
 constexpr size_t kMostNonces = 1 << 16, kMostNamed = 4;
 
-/// Once it is clear that the run will not start, ranks that connect within this time are told so.
-constexpr std::chrono::seconds kLateComers{3};
-
 std::string other_size(const Claim& claim, const Claim& ours) {
   return claim.name() + " is one of " + std::to_string(claim.world_size) + " ranks, " +
          ours.name() + " is one of " + std::to_string(ours.world_size) +
@@ -211,7 +208,10 @@ void Server::handle(Peer& peer, const Frame& frame) {
       const int status = static_cast<int>(in.number());
       const std::string line = claims_[static_cast<size_t>(peer.rank)].name() + ": " + in.text();
       peer.reported = true;  // closing its connection is expected now.
-      if (by_peer) return suspect(line, Clock::now() + std::chrono::milliseconds(1500), status);
+      if (by_peer)
+        return suspect({.line = line,
+                        .when = Clock::now() + std::chrono::milliseconds(1500),
+                        .status = status});
       return judge(line, status);
     }
     case FrameKind::leave:
@@ -221,7 +221,7 @@ void Server::handle(Peer& peer, const Frame& frame) {
       return;
     case FrameKind::farewell:
       peer.knows = true;
-      know_.insert(host_of(peer.rank));
+      know_.insert(peer.host);
       return;
     default:
       return closed(peer);
@@ -266,12 +266,13 @@ void Server::admit(Peer& peer, const Frame& frame) {
   // Rank 0 looks for another rank 0 at its own address, which may be itself.
   const Claim& ours = options_.claim;
   if (claim.rank >= 0 && claim.rank < ours.world_size) peer.claimed = claim.rank;
+  peer.host = host_of(claim.rank, claim.world_size);
   if (!peer.trusted && claim.rank == 0 && claim.pid == ours.pid && claim.host == ours.host)
     return closed(peer);
   if (!enters(peer, claim)) return;
   const auto missing = std::ranges::count(ranks_, nullptr);
-  if (missing == 0 && objection_.empty()) return welcome();
-  if (missing <= uninvited_ && !objection_.empty()) refuse(objection_);
+  if (missing == 0 && objections_.empty()) return welcome();
+  if (missing <= std::ssize(objections_) && !objections_.empty()) refuse(why_not());
 }
 
 /// Whether the rendezvous continues after `claim`.
@@ -292,19 +293,29 @@ bool Server::enters(Peer& peer, const Claim& claim) {
     peer.rank = claim.rank;
     claims_[index] = claim;
     ranks_[index] = &peer;
+    std::erase_if(objections_, [&](const Objection& o) { return o.before == claim.rank; });
     const size_t there = ranks_.size() - static_cast<size_t>(std::ranges::count(ranks_, nullptr));
     if (there > most_) last_arrival_ = Clock::now();
     most_ = std::max(most_, there);
     return true;
   }
-  ++uninvited_;
-  const bool better = claim.world_size != options_.claim.world_size;
-  if (objection_.empty() || better) objection_ = why;
-  if (uninvited_ == 1) {
-    refuse_at_ = Clock::now();
-    if (!options_.tells) refuse_at_ += std::min<Clock::duration>(options_.timeout, kLateComers);
+  const bool other_size = claim.world_size != options_.claim.world_size;
+  const bool own_error = !other_size && !claim.error.empty() && why.ends_with(claim.error);
+  // An earlier start of that rank, which still tells why it ended.
+  if (own_error && peer.claimed >= 0 && ranks_[static_cast<size_t>(claim.rank)] != nullptr) {
+    closed(peer);
+    return false;
   }
+  if (objections_.empty())
+    refuse_at_ = Clock::now() + std::min(options_.timeout, options_.late_comers);
+  objections_.push_back({why, other_size, own_error && !peer.trusted ? claim.rank : -1});
   return true;
+}
+
+/// The best of the objections.
+const std::string& Server::why_not() const {
+  const auto best = std::ranges::find_if(objections_, &Objection::other_size);
+  return best != objections_.end() ? best->why : objections_.front().why;
 }
 
 /// Why `claim` is refused; empty if it is accepted.
@@ -381,12 +392,12 @@ void Server::tell_refusal(Peer& peer) {
   const std::string signature =
       proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, refusal_);
   if (peer.stream.send(FrameKind::refusal, Packer().text(refusal_).text(signature).take()))
-    told_.insert(host_of(peer.claimed));
+    told_.insert(peer.host);
 }
 
-/// The number of the host of `rank`; -1 for no rank.
-int Server::host_of(int rank) const {
-  return rank < 0 ? -1 : rank / std::max(1, options_.launch.world_size / options_.launch.nodes);
+/// The number of the host of `rank`, one of `ranks`; -1 for no rank.
+int Server::host_of(int rank, int ranks) const {
+  return rank < 0 ? -1 : rank / std::max(1, ranks / options_.launch.nodes);
 }
 
 /// All work is done. From here on the run cannot fail: its own host knows it first, then every
@@ -401,7 +412,7 @@ void Server::end_run() {
 /// and these will look for rank 0.
 void Server::lost_at_the_end(int rank) {
   if (!options_.comes_back) return;
-  return_.insert(host_of(rank));
+  return_.insert(host_of(rank, options_.launch.world_size));
   if (listener_ || options_.launch.listener >= 0) return;
   try {
     ControlOptions again = options_;
@@ -417,13 +428,13 @@ void Server::tell_over(Peer& peer) {
   const std::string signature =
       proof(options_.launch.secret, "over", peer.own_nonce, peer.their_nonce, "");
   if (peer.stream.send(FrameKind::over, Packer().text("").text(signature).take()))
-    know_.insert(host_of(peer.claimed));
+    know_.insert(peer.host);
 }
 
 /// What rank 0 waits for: an end that every host knows.
 void Server::count_hosts() {
-  const int own = host_of(0), hosts = options_.launch.nodes;
-  hosts_told_ = std::ranges::count_if(told_, [&](int host) { return host > own; }) == hosts - 1;
+  const int hosts = options_.launch.nodes;
+  hosts_told_ = std::ranges::count_if(told_, [](int host) { return host > 0; }) == hosts - 1;
   if (!over_) return;
   const bool heard = std::ranges::all_of(
       ranks_, [](const Peer* p) { return p == nullptr || p->trusted || p->knows; });

@@ -67,11 +67,12 @@ class Server {
   void admit(Peer& peer, const Frame& frame);
   std::string objection(const Claim& claim) const;
   bool enters(Peer& peer, const Claim& claim);
+  const std::string& why_not() const;
   void welcome();
   void refuse(const std::string& line);
   void tell_refusal(Peer& peer);
   void closed(Peer& peer);
-  int host_of(int rank) const;
+  int host_of(int rank, int ranks) const;
   void end_run();
   void lost_at_the_end(int rank);
   void tell_over(Peer& peer);
@@ -90,8 +91,14 @@ class Server {
   Clock::duration patience() const;
   void watch_ranks(Clock::time_point now);
   void update(Peer& peer, const Status& status);
-  void suspect(const std::string& line, Clock::time_point when, int status);
-  void judge(const std::string& line, int status);
+  struct Suspicion {
+    std::string line;
+    Clock::time_point when;
+    int status = 0;
+    int lost = -1;  ///< As of judge().
+  };
+  void suspect(const Suspicion& suspicion);
+  void judge(const std::string& line, int status, int lost = -1);
   std::string place(int rank) const;
   int going_on() const;
   void send_all(FrameKind kind, const std::string& payload);
@@ -107,9 +114,14 @@ class Server {
   std::set<int> know_;    ///< Hosts that know that the run is over,
   std::set<int> return_;  ///< and that will come again, because their ranks were lost then.
   std::atomic<bool> hosts_told_ = false, hosts_know_ = false;
-  std::string objection_;  ///< Why the run will not start; later ranks are told too.
+  /// Why the run will not start.
+  struct Objection {
+    std::string why;
+    bool other_size = false;  ///< Ranks differ in their number: the cause of other objections.
+    int before = -1;  ///< A rank's own error: it does not count once the rank comes without one.
+  };
+  std::vector<Objection> objections_;  ///< Later ranks are told too.
   Clock::time_point refuse_at_{};
-  int uninvited_ = 0;
   std::string refusal_;  ///< Once it has been told.
   std::mutex given_up_mutex_;
   std::string given_up_;          ///< Why rank 0 itself wants no meeting.
@@ -122,11 +134,6 @@ class Server {
   std::map<std::string, std::string> values_;
   std::map<std::string, std::set<int>> wanted_;
   std::map<int64_t, std::map<int, std::string>> rounds_;
-  struct Suspicion {
-    std::string line;
-    Clock::time_point when;
-    int status = 0;
-  };
   std::optional<Suspicion> suspicion_;
   Clock::time_point start_ = Clock::now(), last_progress_ = start_, last_look_ = start_,
                     last_beat_ = start_, last_arrival_ = start_;

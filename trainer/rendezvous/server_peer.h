@@ -31,6 +31,7 @@ struct Server::Peer {
   bool reported = false;        ///< It has failed and said why.
   bool knows = false;           ///< That the run is over.
   int rank = -1, claimed = -1;  ///< Its rank, and the one that it wants to be.
+  int host = -1;                ///< The number of its host, by what it says of itself.
   std::string their_nonce, own_nonce;
   Clock::time_point since = Clock::now(), heard = since;
   Status status;

@@ -46,15 +46,15 @@ int Server::going_on() const {
   return resumable ? exit_status::kResumable : exit_status::kFailed;
 }
 
-void Server::judge(const std::string& line, int status) {
+/// `lost`: the rank that will not hear it, if any.
+void Server::judge(const std::string& line, int status, int lost) {
   if (judged_) return;
   judged_ = true;
-  send_all(FrameKind::verdict, Packer().number(status).text(line).take());
+  send_all(FrameKind::verdict, Packer().number(status).number(lost).text(line).take());
 }
 
-void Server::suspect(const std::string& line, Clock::time_point when, int status) {
-  if (suspicion_ && suspicion_->when <= when) return;
-  suspicion_ = {.line = line, .when = when, .status = status};
+void Server::suspect(const Suspicion& suspicion) {
+  if (!suspicion_ || suspicion.when < suspicion_->when) suspicion_ = suspicion;
 }
 
 void Server::closed(Peer& peer) {
@@ -73,8 +73,10 @@ void Server::closed(Peer& peer) {
     if (!peer.knows) lost_at_the_end(rank);
   } else if (!peer.reported) {
     // Also of a rank that has left: its launcher cannot know that the others will.
-    suspect(place(rank) + ": its connection closed: killed, or crashed",
-            Clock::now() + std::chrono::milliseconds(100), going_on());
+    suspect({.line = place(rank) + ": its connection closed: killed, or crashed",
+             .when = Clock::now() + std::chrono::milliseconds(100),
+             .status = going_on(),
+             .lost = rank});
   }
   ranks_[index] = nullptr;
 }
@@ -107,7 +109,8 @@ void Server::watch() {
   }
   if (!complete_) return watch_meeting(now);
   if (over_) return;
-  if (suspicion_ && now >= suspicion_->when) return judge(suspicion_->line, suspicion_->status);
+  if (suspicion_ && now >= suspicion_->when)
+    return judge(suspicion_->line, suspicion_->status, suspicion_->lost);
   watch_ranks(now);
 }
 
@@ -143,8 +146,8 @@ std::string Server::own_reason() {
 
 void Server::watch_meeting(Clock::time_point now) {
   if (const std::string why = own_reason(); !why.empty()) return refuse(why);
-  if (!objection_.empty()) {  // it says more than who is missing.
-    if (now >= refuse_at_) refuse(objection_);
+  if (!objections_.empty()) {  // they say more than who is missing.
+    if (now >= refuse_at_) refuse(why_not());
     return;
   }
   if (now - last_arrival_ >= patience()) return refuse(who_is_missing());
@@ -209,7 +212,7 @@ void Server::watch_ranks(Clock::time_point now) {
     if (now - peer->heard > options_.hang_timeout)
       return judge(place(static_cast<int>(i)) + ": silent for " + seconds(now - peer->heard) +
                        ": stopped, or its machine hangs",
-                   going_on());
+                   going_on(), static_cast<int>(i));
     unknown = unknown || peer->status.phase == Phase::save || peer->status.first_evaluation;
     if (stuck < 0 || (all_wait && !peer->status.waiting) ||
         (all_wait == peer->status.waiting &&

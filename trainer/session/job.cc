@@ -11,13 +11,17 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <numeric>
+#include <stop_token>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "libindexed/output_file.h"
@@ -46,9 +50,9 @@ const char* variable(const char* name) { return std::getenv(name); }
 
 constexpr rlim_t kMostFiles = 1 << 16;
 
-/// A rank whose command line is wrong says so after the first at the latest, and tries to tell
-/// rank 0 for both: that one listens only when it has opened its GPU, which takes seconds.
-constexpr std::chrono::seconds kUntilSaid{3}, kAfterwards{27};
+/// How long a rank whose command line is wrong tries to tell the others: they listen, and connect,
+/// when they have opened their GPUs, which takes seconds. The user hears it sooner.
+constexpr std::chrono::seconds kTells{30}, kSays{4};
 
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
 
@@ -191,6 +195,7 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
   options.meeting_file = meeting_file_;
   options.hosts_apart = hosts_apart();
   options.tells = tells_;
+  options.late_comers = late_comers_;
   options.comes_back = launch_.by_trainer && launch_.nodes > 1 && config_.max_restarts > 0;
   if (const int end = launch_.end_file; end >= 0)
     options.over = [end] { static_cast<void>(!write(end, ".", 1)); };
@@ -221,10 +226,13 @@ int Job::unmet(const rendezvous::MeetingError& error, bool stopped) {
     if (launch_.local_rank == 0) console_.error(error.what());
     return exit_status::kComplete;
   }
-  const bool first = launch_.rank == 0 || launch_.local_rank == (launch_.node == 0 ? 1 : 0);
-  if ((!error.told && first) || speaks_for_host()) console_.error(cli::describe(error));
+  if ((!error.told && first_to_speak()) || speaks_for_host()) console_.error(cli::describe(error));
   const bool whole = stopped || launch_.restarts > 0;  // nothing was done since the checkpoint.
   return whole && goes_on_ ? exit_status::kResumable : exit_status::kFailed;
+}
+
+bool Job::first_to_speak() const {
+  return launch_.rank == 0 || launch_.local_rank == (launch_.node == 0 ? 1 : 0);
 }
 
 bool Job::speaks_for_host() const {
@@ -235,30 +243,38 @@ int Job::tell(const std::exception& error) {
   const int status = dynamic_cast<const UsageError*>(&error) != nullptr ? exit_status::kUsage
                                                                         : exit_status::kFailed;
   const std::string own = cli::describe(error);
-  std::string line = own;
-  for (const std::chrono::seconds patience : {kUntilSaid, kAfterwards}) {
-    patience_ = patience;
-    bool done = launch_.rank == 0;  // the others came, or will not.
-    try {
-      meet(nullptr, own);
-    } catch (const rendezvous::MeetingError& refusal) {
-      // If rank 0 has another reason, that is the cause. It listens only while others may connect.
-      const std::string why = refusal.what();
-      done = done || refusal.told;
-      if (done && why.find(own) == std::string::npos) line = why;
-    } catch (const std::exception& unmet) {
-      done = true;  // no port, no file: report the original reason.
-    }
-    if (!line.empty() && (launch_.rank == 0 || speaks_for_host())) console_.error(line);
-    if (done) break;
-    line.clear();
+  const bool speaks = launch_.rank == 0 || speaks_for_host();
+  bool said = false;
+  std::jthread waits([&](const std::stop_token& met) {
+    std::mutex alone;
+    std::unique_lock lock(alone);
+    std::condition_variable_any never;
+    never.wait_for(lock, met, kSays, [] { return false; });
+    said = first_to_speak() && !met.stop_requested();
+    if (said) console_.error(own);
+  });
+  patience_ = kTells;
+  tells_ = launch_.rank == 0 && launch_.nodes > 1;
+  std::string why = own;
+  try {
+    meet(nullptr, own);
+  } catch (const rendezvous::MeetingError& refusal) {
+    // If rank 0 has another reason, that is the cause. It listens only while others may connect.
+    const std::string cause = refusal.what();
+    if ((refusal.told || launch_.rank == 0) && cause.find(own) == std::string::npos) why = cause;
+  } catch (const std::exception& unmet) {
+    static_cast<void>(unmet);  // no port, no file: report the original reason.
   }
+  waits.request_stop();
+  waits.join();
+  if (speaks && !(said && why == own)) console_.error(why);
   return status;
 }
 
 void Job::tell_hosts(const std::string& line, std::function<std::string()> stop) {
   patience_ = in_ms(config_.meeting_timeout_seconds);
   tells_ = true;
+  late_comers_ = milliseconds(0);
   stop_ = std::move(stop);
   try {
     meet(nullptr, line);

@@ -65,9 +65,9 @@ class Job {
   /// rendezvous::MeetingError.
   void meet(const ops::Ops* ops, const std::string& error, StopRequest* stop = nullptr);
   /// For a rank whose command line is wrong: tells the others, for half a minute at most. Rank 0
-  /// prints the error within seconds, and so does each host whose output is separate; if the number
-  /// of ranks differs between hosts, that is printed instead, or after it where rank 0 came late.
-  /// Returns the exit status.
+  /// prints the error, and so does each host whose output is separate; if the number of ranks
+  /// differs between hosts, that is printed instead, or after it where a host came late. Returns
+  /// the exit status.
   int tell(const std::exception& error);
   /// For a launcher that starts its ranks no more: in their place tells those of the other hosts,
   /// which would wait for them. Waits for every host, at most --meeting-timeout-seconds; `stop` as
@@ -76,6 +76,8 @@ class Job {
   /// For a rank that has not met the others: says why, where nobody else does. Returns the exit
   /// status. `stopped`: it was asked to stop.
   int unmet(const rendezvous::MeetingError& error, bool stopped);
+  /// Whether this is rank 0, or the one that speaks for a host where rank 0 does not.
+  bool first_to_speak() const;
   /// Whether this rank repeats rank 0's messages on its host.
   bool speaks_for_host() const;
   /// Whether no launcher collects the output of all hosts.
@@ -123,6 +125,7 @@ class Job {
   std::chrono::milliseconds patience_{0};  ///< For the rendezvous; 0: as configured.
   bool tells_ = false;                     ///< It is only for telling the others something,
   std::function<std::string()> stop_;      ///< until this says why not.
+  std::chrono::milliseconds late_comers_ = rendezvous::ControlOptions{}.late_comers;
   std::unique_ptr<rendezvous::Control> control_;
 };
 

@@ -116,6 +116,26 @@ TEST_F(ControlTest, WhoFindsTheDoorOpenIsInAtTheFirstLook) {
       });
 }
 
+// Too late for the rendezvous: the others have met. The run itself will heed it.
+TEST_F(ControlTest, ARankThatIsToldToStopWhenAllHaveMetTakesPart) {
+  const std::string door = options(0, 2).meeting_file;
+  std::atomic<int> ended = 0, asked = 0;
+  run(
+      2,
+      [&](ControlOptions& o) {
+        if (o.claim.rank == 0) return;
+        while (!std::filesystem::exists(door)) std::this_thread::yield();
+        o.stop = [&] { return std::string(asked++ == 0 ? "" : "SIGTERM"); };
+      },
+      [&](Control& c) {
+        c.exchange("");
+        c.leave();
+        ++ended;
+      });
+  EXPECT_EQ(ended, 2);
+  EXPECT_EQ(asked, 1);
+}
+
 // Ranks that wait for the last one send nothing meanwhile; that is no silence.
 TEST_F(ControlTest, AWaitInTheMeetingThatIsLongerThanAHangHarmsNobody) {
   std::atomic<int> ended = 0;
@@ -162,6 +182,31 @@ TEST_F(ControlTest, AnErrorSaysMoreThanAMissingRank) {
       },
       [](Control&) { FAIL(); });
   EXPECT_THAT(told[0].error, HasSubstr("rank 1 (here, cpu): no such layout"));
+}
+
+// One whose command line was wrong still tells why when it is started again with the right one.
+TEST_F(ControlTest, TheErrorOfAnEarlierStartEndsNobody) {
+  for (const bool earlier : {true, false}) {
+    std::atomic<int> ended = 0;
+    const std::vector<Told> told = run(
+        4,
+        [&](ControlOptions& o) {
+          o.timeout = std::chrono::seconds(4);
+          o.claim.world_size = o.launch.world_size = 3;
+          if (o.claim.rank == 1) o.claim.error = "no such file";
+          if (o.claim.rank == 2) std::this_thread::sleep_for(milliseconds(1000));
+          if (o.claim.rank == (earlier ? 3 : 1)) std::this_thread::sleep_for(milliseconds(500));
+          if (o.claim.rank == 3) o.claim.rank = o.launch.rank = 1;
+        },
+        [&](Control& c) {
+          c.exchange("");
+          c.leave();
+          ++ended;
+        });
+    EXPECT_EQ(ended, 3) << earlier;
+    EXPECT_NE(told[1].error, "");
+    for (const size_t rank : {0, 2, 3}) EXPECT_EQ(told[rank].error + told[rank].printed, "");
+  }
 }
 
 TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
@@ -356,6 +401,7 @@ TEST_F(ControlTest, StrangersDoNotDisturb) {
   EXPECT_EQ(ended, 3);
 }
 
+// Two that were given rank 0: the second one's port or address is not the first's.
 TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
   const int port = tests::own_ports() + 40;
   const std::vector<Told> told = run(

@@ -242,6 +242,7 @@ TEST_F(EndTest, WhoStartsNoMoreTellsEveryHost) {
           o.timeout = std::chrono::seconds(30);
           if (o.claim.rank == teller) {
             o.tells = true;
+            o.late_comers = milliseconds(0);
             o.claim.error = why;
           }
           if (o.claim.rank == 2) std::this_thread::sleep_for(milliseconds(1500));
@@ -264,6 +265,7 @@ TEST_F(EndTest, AHostThatIsNotThereIsNotToldForLongerThanTheMeeting) {
           on_hosts(o);
           o.timeout = timeout;
           o.tells = true;
+          o.late_comers = milliseconds(0);
           o.stop = stop;
           o.claim.error = "no restart is left";
           o.claim.rank -= o.claim.rank == 1 ? 10 : 0;

@@ -182,7 +182,24 @@ TEST_F(VerdictTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
   }
 }
 
-// Two that were given rank 0: the second one's port or address is not the first's.
+// On a host whose first rank is the lost one, the next one speaks.
+TEST_F(VerdictTest, ALostFirstRankIsNamedOnItsHostByTheNext) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      5,
+      [&](ControlOptions& o) {
+        o.hosts_apart = true;
+        if (o.claim.rank >= 2) o.claim.host = "there";
+      },
+      [&](Control& c) {
+        c.exchange("");
+        if (c.rank() == 2) throw MeetingError("gone", true);
+      });
+  EXPECT_THAT(told[0].printed, HasSubstr("rank 2 (there, cpu): "));
+  EXPECT_EQ(told[3].printed, "rank 0 (here, cpu) ended the run: " + told[0].printed);
+  EXPECT_EQ(told[4].printed, "");
+}
+
 // Rank 1 fails so soon that rank 0 finds the verdict beside the roster, and nothing after it.
 TEST_F(VerdictTest, AVerdictThatComesWithTheRosterIsHeard) {
   expect_verdict_ = true;
