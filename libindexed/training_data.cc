@@ -148,6 +148,7 @@ void TrainingData::add_split(size_t split, const Blend& blend, bool own_path,
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = blend.weights[i] / sum;
   }
   if (weighted && !alone && !size) throw FormatError("weights need a number of samples");
+  if (split > 0 && options.skip_empty_evaluation && size == 0) return;
   if (split > 0 && !own_path && options.skip_empty_evaluation) {
     const auto has_sequences = [&](const std::string& prefix) {
       const int64_t sequences = datasets_[open_dataset(prefix, options)].num_sequences();

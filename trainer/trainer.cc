@@ -327,7 +327,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     const std::string group = config.derived.data_parallel_size > 1
                                   ? concat(engine.describe_data_group(), "\n")
                                   : std::string();
-    call.console.log(concat(ops->describe(), "\n", group, engine.memory_plan().report));
+    call.console.log(ops->describe(), concat(group, engine.memory_plan().report));
     if (!call.console.quiet()) {
       out.add(concat(" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): ",
                      parameters_held(engine), "\n"));

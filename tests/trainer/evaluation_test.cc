@@ -139,5 +139,23 @@ TEST_F(EvaluationTest, SkipTrainBeginsWithTheFirstSamples) {
   for (const double loss : seen) EXPECT_NEAR(loss, losses("run").evaluations[0], 1e-12);
 }
 
+// Nothing is asked of splits in which some datasets have no document.
+TEST_F(EvaluationTest, WithoutEvaluationNoSplitIsNeededForIt) {
+  make_dataset("many", 2000, 61);  // d has none for the test.
+  for (const Words& data : {Words{"0.5", "many", "0.5", "d"}, Words{"many", "d"}}) {
+    Words words = {"--split", "969,30,1", "--eval-iters", "0", "--data-path"};
+    words.insert(words.end(), data.begin(), data.end());
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.status, 0) << ended.err;
+  }
+}
+
+// With -v a run prints its plan of memory, line by line.
+TEST_F(EvaluationTest, ThePlanOfMemoryIsOfManyLines) {
+  const Ended ended = run({"-v"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, testing::ContainsRegex("\n *gradients"));
+}
+
 }  // namespace
 }  // namespace trainer

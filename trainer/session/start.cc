@@ -55,7 +55,10 @@ void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const TrainC
                               "--make-vocab-size-divisible-by ",
                               ranks, ", or take fewer ranks"));
     throw UsageError(concat(path, ": the model's ", key, " is ", stored, ", this command's is ",
-                            value, ": give --use-checkpoint-args, or the same as the checkpoint"));
+                            value,
+                            config.use_checkpoint_args
+                                ? ": leave it out, or give the same as the checkpoint"
+                                : ": give --use-checkpoint-args, or the same as the checkpoint"));
   }
 }
 
