@@ -166,5 +166,20 @@ TEST_F(AsMegatronTest, EvaluationsAloneAreMetricsToo) {
   EXPECT_THAT(read("s/metrics.jsonl"), HasSubstr("\"iteration 6 on test set\""));
 }
 
+// The line that tells of heads that share is for a command that may mean Megatron's other reading;
+// a checkpoint's own number can be read in one way only. And a run past its end says so.
+TEST_F(AsMegatronTest, WhatTheCheckpointSaysIsNotAsked) {
+  const Ended begun = run({"--num-query-groups", "1", "--save", "s"});
+  ASSERT_EQ(begun.status, 0) << begun.err;
+  EXPECT_THAT(begun.err, HasSubstr("--num-query-groups 1: heads share"));
+  const Ended past = run({"--load", "s", "--use-checkpoint-args", "--train-iters", "9",
+                          "--override-opt_param-scheduler"});
+  EXPECT_EQ(past.status, 0);
+  EXPECT_THAT(past.err, Not(HasSubstr("heads share")));
+  EXPECT_THAT(past.err,
+              HasSubstr("trainer: the checkpoint is of step 12, after the last one of this "
+                        "command, 9: nothing is trained\n"));
+}
+
 }  // namespace
 }  // namespace trainer

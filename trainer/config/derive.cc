@@ -42,7 +42,7 @@ void divides(int64_t divisor, std::string_view divisor_flag, int64_t number,
 void refuse_many(std::string_view flag, int64_t value) {
   if (value > 1) {
     throw UsageError(
-        concat("--", flag, " ", value, " is not known to this trainer: permitted is 1"));
+        concat("--", flag, " ", value, ": this trainer has no such parallelism; permitted is 1"));
   }
 }
 

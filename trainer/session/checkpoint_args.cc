@@ -79,6 +79,8 @@ std::string take_checkpoint_args(TrainConfig& config, Given& given) {
   const bool own_tokenizer = given.contains("vocab-file") || given.contains("tokenizer-model") ||
                              config.tokenizer_type == "NullTokenizer";
   const ModelSpec model = model_from_record(meta.model);
+  if (!given.contains("num-query-groups") && model.num_query_groups != model.num_attention_heads)
+    config.group_query_attention = true;  // its heads share; the command says nothing of it.
   for (const ModelField& field : model_fields()) {
     // The family is not set here: it is the checkpoint's if that can still represent the model.
     if (field.argument.empty() || field.name == "family" || decided(field, given)) continue;

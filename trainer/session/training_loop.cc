@@ -276,6 +276,10 @@ int TrainingLoop::run() {
   const TrainConfig& config = parts_.config;
   if (config.skip_train) return end();
   const int64_t last = config.derived.train_iters;
+  if (state_.iteration > last)
+    parts_.console.note(concat("the checkpoint is of step ", state_.iteration,
+                               ", after the last one of this command, ", last,
+                               ": nothing is trained"));
   while (true) {
     if (const std::optional<std::string> why = parts_.stop.reason()) return end_early(*why);
     // Also done first by a run that was stopped in the middle of an evaluation.

@@ -411,7 +411,7 @@ TEST(Derive, Layouts) {
   };
   EXPECT_EQ(with(4, uneven), "--tensor-model-parallel-size 4 does not divide --seq-length 30");
   EXPECT_EQ(with(2, [](C& c) { c.context_parallel_size = 2; }),
-            "--context-parallel-size 2 is not known to this trainer: permitted is 1");
+            "--context-parallel-size 2: this trainer has no such parallelism; permitted is 1");
   EXPECT_EQ(with(16, [](C& c) { c.pipeline_model_parallel_size = 16; }),
             "--pipeline-model-parallel-size 16 is more than --num-layers 8");
   const auto chunks = [](int64_t of) {
