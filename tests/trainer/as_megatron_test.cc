@@ -181,5 +181,20 @@ TEST_F(AsMegatronTest, WhatTheCheckpointSaysIsNotAsked) {
                         "command, 9: nothing is trained\n"));
 }
 
+// The order of samples and the schedule have their own lines.
+TEST_F(AsMegatronTest, SettingsThatChangeWithAResumeAreSaid) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6"}).status, 0);
+  const Words again = {"--load", "s", "--ckpt-step", "6"};
+  EXPECT_THAT(run(again).err, Not(HasSubstr(", is ")));
+  Words other = again;
+  other.insert(other.end(),
+               {"--adam-beta2", "0.5", "--eod-mask-loss", "--log-interval", "1", "--lr", "1e-2"});
+  const Ended ended = run(other);
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.err,
+              HasSubstr("trainer: --adam-beta2 was 0.999, is 0.5; --eod-mask-loss was false, "
+                        "is true: from here on the command's counts\n"));
+}
+
 }  // namespace
 }  // namespace trainer

@@ -152,7 +152,23 @@ bool agree(std::string_view a, std::string_view b) {
   return both < 8 || a.substr(both - 8, 8) == b.substr(both - 8, 8);
 }
 
-}  // namespace
+void note_settings(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
+  if (meta.config.empty()) return;  // only the trainer says how it has trained.
+  const std::map<std::string, std::vector<std::string>> now = flag_values(config);
+  std::vector<std::string> changes;
+  for (const char* flag : {"adam-beta1", "adam-beta2", "adam-eps", "clip-grad", "hidden-dropout",
+                           "attention-dropout", "eod-mask-loss", "reset-position-ids",
+                           "reset-attention-mask", "calculate-per-token-loss"}) {
+    const auto stored = meta.config.find(flag), given = now.find(flag);
+    const std::string before = stored == meta.config.end() ? "" : cli::join(stored->second, " ");
+    const std::string is = given == now.end() ? "" : cli::join(given->second, " ");
+    if (!same_value(before, is))
+      changes.push_back(concat("--", flag, " was ", before.empty() ? "not given" : before, ", is ",
+                               is.empty() ? "not given" : is));
+  }
+  if (!changes.empty())
+    console.note(concat(cli::join(changes, "; "), ": from here on the command's counts"));
+}
 
 void note_order(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
                 cli::Console& console) {
@@ -178,6 +194,14 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, const Bat
   if (changes.empty()) changes.push_back("the data has changed");
   console.note(concat(cli::join(changes, "; "),
                       ": samples will come in another order than they would have"));
+}
+
+}  // namespace
+
+void note_changes(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
+                  cli::Console& console) {
+  note_order(config, meta, loader, console);
+  note_settings(config, meta, console);
 }
 
 void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,

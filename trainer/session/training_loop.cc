@@ -108,7 +108,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
-  if (meta && train_) note_order(config, *meta, *train_, parts_.console);
+  if (meta && train_) note_changes(config, *meta, *train_, parts_.console);
   if (config.eval_iters > 0) {
     valid_ = loader(1);
     test_ = loader(2);

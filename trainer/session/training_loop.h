@@ -51,10 +51,11 @@ std::string offer_before(const TrainConfig& config, const std::string& path, int
 /// Errors: indexed::FormatError for a damaged one, with what offer_before() says.
 Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config);
 
-/// Says that samples will come in another order than when `meta` was written, if the loader's last
-/// or next ones at its step are not those that it records, and which flags have changed.
-void note_order(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
-                cli::Console& console);
+/// Says which settings of the steps, that need not stay the same, differ from those of `meta`. And
+/// that samples will come in another order than when it was written, if the loader's last or next
+/// ones at its step are not those that it records, and which flags have changed.
+void note_changes(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
+                  cli::Console& console);
 
 /// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
 /// schedule are the same, and prints what will happen. `in_memory` takes precedence over both: the
