@@ -195,6 +195,13 @@ std::string idle_files(const TrainConfig& config) {
                         : "a .tiktoken file");
 }
 
+// The flags that name a tokenizer's files, for people.
+std::string files_of(const TrainConfig& config) {
+  if (!config.tokenizer_model.empty()) return concat("--tokenizer-model ", config.tokenizer_model);
+  return concat("--vocab-file ", config.vocab_file,
+                config.merge_file.empty() ? "" : " --merge-file ", config.merge_file);
+}
+
 }  // namespace
 
 Vocabulary find_vocabulary(const TrainConfig& config) {
@@ -204,6 +211,9 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
     const int64_t size = std::max<int64_t>(tokenizer->vocab_size(), tokenizer->id_limit());
     vocabulary.vocab_size = config.vocab_size.value_or(size);
     vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
+    // A TikTokenizer's list does not say how texts are cut.
+    if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
+    vocabulary.files = files_of(config);
     if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
       add_note(vocabulary,
                concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",

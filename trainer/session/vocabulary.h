@@ -35,6 +35,9 @@ struct Vocabulary {
   int64_t vocab_size = 0;  ///< before padding.
   int64_t eod_id = -1;     ///< -1: not known.
   std::string note = {};   ///< a message for the user; may be empty.
+  /// tok::Tokenizer::identity(); empty without a tokenizer, or where its files do not say all.
+  std::string identity = {};
+  std::string files = {};  ///< the tokenizer's, by flags, for people.
 };
 
 /// From --vocab-size and --eod-id, or the tokenizer that is named. NullTokenizer with --vocab-size

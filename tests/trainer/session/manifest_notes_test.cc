@@ -47,7 +47,7 @@ class ManifestNotesTest : public testing::Test {
 
 TEST_F(ManifestNotesTest, DocumentsThatEndOtherwiseThanTheRunBelievesAreNamed) {
   const std::string none = make("none", {.eod_token = -1}), other = make("other", {.eod_token = 1});
-  EXPECT_THAT(notes({none, other}), IsEmpty());
+  EXPECT_THAT(notes({"0.5", none, "0.5", other}), IsEmpty());
   config_.eod_mask_loss = true;
   EXPECT_THAT(notes({none}),
               ElementsAre(none + ": no token ends its documents, the end of a document is 0 here: "
@@ -81,6 +81,28 @@ TEST_F(ManifestNotesTest, NothingIsSaidWhereNothingIsKnownOrTheEndIsThere) {
   EXPECT_THAT(notes({own_ / "bare"}), IsEmpty());
   std::ofstream(own_ / "bare.manifest") << "no manifest";
   EXPECT_THAT(notes({own_ / "bare"}), IsEmpty());
+}
+
+TEST_F(ManifestNotesTest, AnotherTokenizerThanTheRunsOrTheFirstDatasetsIsNamed) {
+  const std::string a = make("a", {.tokenizer = "A v.json", .tokenizer_hash = "1"});
+  const std::string b = make("b", {.tokenizer = "B w.json", .tokenizer_hash = "2"});
+  const std::string other = ": its tokenizer (B w.json) differs from ";
+  const std::string end = ": the same ids may mean other tokens";
+  EXPECT_THAT(notes({a}), IsEmpty());
+  EXPECT_THAT(notes({"0.5", a, "0.5", b}),
+              ElementsAre(b + other + "that of " + a + " (A v.json)" + end));
+  vocabulary_.identity = "1";
+  vocabulary_.files = "--vocab-file v.json";
+  EXPECT_THAT(notes({a}), IsEmpty());
+  EXPECT_THAT(notes({"0.5", b, "0.5", a}),
+              ElementsAre(b + other + "this run's (--vocab-file v.json)" + end));
+  // Ids of a NullTokenizer are another program's, and no manifest says nothing.
+  const std::string null =
+      make("null", {.tokenizer = "NullTokenizer", .tokenizer_hash = "NullTokenizer"});
+  for (const std::string& prefix : {null, make("bare", {}, 9, false), make("merged", {})})
+    EXPECT_THAT(notes({prefix}), IsEmpty());
+  vocabulary_.identity = "";
+  EXPECT_THAT(notes({"0.5", null, "0.5", a}), IsEmpty());
 }
 
 }  // namespace
