@@ -254,7 +254,7 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   if (const auto memory = memory_of(config, job); memory && restarted)
     if (const std::vector<int64_t> held = memory->iterations(); !held.empty())
       in_memory = memory->open(held.front());
-  follow_checkpoint(config, out.spec, console, in_memory ? &*in_memory : nullptr);
+  follow_checkpoint(config, out.vocabulary, out.spec, console, in_memory ? &*in_memory : nullptr);
   if (const std::string note = family_note(out.spec); !note.empty()) console.note(note);
   out.options = engine_options(config);
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);

@@ -1,7 +1,8 @@
 # What a run is told of its datasets' manifests: once, also with several ranks and with --dry-run.
 set -u
 cp "$GOLDEN/convert/gpt2/vocab.json" "$GOLDEN/convert/gpt2/merges.txt" .
-mkdir other && cp "$GOLDEN/convert/whole_job/vocab.json" "$GOLDEN/convert/whole_job/merges.txt" other
+mkdir other
+cp "$GOLDEN/convert/whole_job/vocab.json" "$GOLDEN/convert/whole_job/merges.txt" other
 VOCAB="--vocab-file vocab.json --merge-file merges.txt"
 OTHER="--vocab-file other/vocab.json --merge-file other/merges.txt"
 for i in $(seq 60); do

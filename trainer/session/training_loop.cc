@@ -478,6 +478,7 @@ CheckpointMeta TrainingLoop::checkpoint_meta() const {
     meta.last_samples = train_->digest(state_.consumed_train_samples);
     meta.next_samples = train_->places(state_.consumed_train_samples);
   }
+  meta.tokenizer_hash = parts_.vocabulary.identity;
   meta.state = state_;
   meta.config = flag_values(parts_.config);
   meta.model = model_record(parts_.spec);

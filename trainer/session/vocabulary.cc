@@ -196,10 +196,19 @@ std::string idle_files(const TrainConfig& config) {
 }
 
 // The flags that name a tokenizer's files, for people.
-std::string files_of(const TrainConfig& config) {
-  if (!config.tokenizer_model.empty()) return concat("--tokenizer-model ", config.tokenizer_model);
-  return concat("--vocab-file ", config.vocab_file,
-                config.merge_file.empty() ? "" : " --merge-file ", config.merge_file);
+std::string flags_of(const std::string& model, const std::string& vocab,
+                     const std::string& merges) {
+  if (!model.empty()) return concat("--tokenizer-model ", model);
+  return concat("--vocab-file ", vocab, merges.empty() ? "" : " --merge-file ", merges);
+}
+
+// The identity of the tokenizer in a folder; empty if there is none that can be read.
+std::string identity_in(const std::string& folder) {
+  try {
+    if (fs::is_directory(folder)) return from_folder(folder).identity();
+  } catch (const std::exception&) {  // whoever uses it is told.
+  }
+  return {};
 }
 
 }  // namespace
@@ -213,7 +222,7 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
     vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
     // A TikTokenizer's list does not say how texts are cut.
     if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
-    vocabulary.files = files_of(config);
+    vocabulary.files = flags_of(config.tokenizer_model, config.vocab_file, config.merge_file);
     if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
       add_note(vocabulary,
                concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
@@ -246,6 +255,25 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
         "--eod-mask-loss, --reset-position-ids and --reset-attention-mask need --eod-id");
   }
   return vocabulary;
+}
+
+std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& meta,
+                                 const Vocabulary& own) {
+  if (own.identity.empty()) return {};
+  std::string identity = meta.tokenizer_hash, place;
+  if (identity.empty()) {
+    place = tokenizer_folder(path);
+    identity = identity_in(place);
+  } else {
+    const auto stored = [&](const char* flag) {
+      const auto found = meta.config.find(flag);
+      return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
+    };
+    place = flags_of(stored("tokenizer-model"), stored("vocab-file"), stored("merge-file"));
+  }
+  if (identity.empty() || identity == own.identity) return {};
+  return concat(path, ": its tokenizer (", place, ") differs from this run's (", own.files,
+                "): the same ids may mean other tokens");
 }
 
 void carry_tokenizer(const std::string& from, const TrainConfig& config) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "libtok/tokenizer.h"
+#include "trainer/checkpoint/layout.h"
 #include "trainer/config/train_config.h"
 
 namespace trainer {
@@ -45,6 +46,12 @@ struct Vocabulary {
 /// training reads ids and the checkpoint says how many there are: `note` names it. Errors:
 /// cli::UsageError if neither gives enough for what is needed; as load_tokenizer.
 Vocabulary find_vocabulary(const TrainConfig& config);
+
+/// A message if the checkpoint `path` has another tokenizer than `own`: by the hash in `meta`, else
+/// by the folder "tokenizer" beside it. Empty if they are the same or one is not known. Only a
+/// message: tokenizers of different identities may give equal ids.
+std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& meta,
+                                 const Vocabulary& own);
 
 /// Copies the folder "tokenizer" beside the checkpoint `from` (ROOT/iter_0000000), which a
 /// conversion left in ROOT, to the root folder of --save: the trained model is then exported with

@@ -1,0 +1,36 @@
+# A run that goes on with another tokenizer than its checkpoint's says so, also where a conversion
+# left it, and nothing where it is the same one, under other names too.
+set -u
+mkdir a b copy
+cp "$GOLDEN/convert/gpt2/vocab.json" "$GOLDEN/convert/gpt2/merges.txt" a
+cp a/* copy
+sed 's/"%": 4,/"%": 5,/; s/"&": 5,/"\&": 4,/' a/vocab.json >b/vocab.json
+cp a/merges.txt b
+cmp -s a/vocab.json b/vocab.json && echo "the vocabularies are the same"
+for i in $(seq 60); do
+  echo "{\"text\": \"the cat sat on the mat $i and the dog saw it\"}"
+done >lines.jsonl
+bpe-tokenize --input lines.jsonl --output-prefix lines --vocab-file a/vocab.json \
+  --merge-file a/merges.txt --no-manifest --quiet
+run() {
+  name=$1 && shift
+  trainer --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --train-iters 2 \
+    --micro-batch-size 2 --lr 1e-3 --eval-iters 0 --split 100,0,0 --device cpu \
+    --data-path lines_text_document "$@" >log 2>err || cat log err
+  echo "-- $name"
+  grep tokenizer err | sed "s:$WORK/::"
+}
+of() { echo "--vocab-file $1/vocab.json --merge-file $1/merges.txt"; }
+run "the first" $(of a) --save out
+run "a copy" $(of copy) --load out
+run "another" $(of b) --load out
+run "another, two ranks" $(of b) --load out --nproc-per-node 2 --global-batch-size 2 \
+  --micro-batch-size 1
+run "another, planned" $(of b) --load out --dry-run
+run "another, for its weights" $(of b) --pretrained-checkpoint out
+run "none" --vocab-size 261 --load out
+# What a conversion leaves beside a checkpoint that names no tokenizer.
+run "a start" --vocab-size 261 --save start
+cp -r a start/tokenizer
+run "the start's" $(of copy) --load start
+run "another than the start's" $(of b) --load start
