@@ -30,7 +30,26 @@ run "another, planned" $(of b) --load out --dry-run
 run "another, for its weights" $(of b) --pretrained-checkpoint out
 run "none" --vocab-size 261 --load out
 # What a conversion leaves beside a checkpoint that names no tokenizer.
-run "a start" --vocab-size 261 --save start
-cp -r a start/tokenizer
-run "the start's" $(of copy) --load start
-run "another than the start's" $(of b) --load start
+megatron-to-hf --quiet --input out --output hf
+hf-to-megatron --quiet --input hf --output start
+run "the start's" $(of copy) --load start --finetune
+run "another than the start's" $(of b) --load start --finetune
+run "a run without" --vocab-size 261 --save bare
+# Text from a model with another tokenizer than its own: by the hash, where it was trained with one;
+# by the tokenizer beside it; by the number of tokens, where there is none.
+text() {
+  echo "-- text: $1" && shift
+  generate --prompt "the cat" --max-new-tokens 1 --device cpu "$@" 2>&1 >text | sed "s:$WORK/::"
+}
+text "its own" --load out
+text "a copy" --load out $(of copy)
+text "another" --load out $(of b)
+text "the start's" --load start
+text "another than the start's" --load start $(of b)
+text "another than the folder's" --load hf $(of b)
+text "as many tokens" --load bare $(of b)
+mkdir small
+sed 's/, "<|endoftext|>": 260//' a/vocab.json >small/vocab.json && cp a/merges.txt small
+text "fewer tokens" --load bare $(of small)
+cp b/vocab.json a
+text "what was its own" --load out

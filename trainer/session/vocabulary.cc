@@ -119,6 +119,12 @@ tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFil
 
 }  // namespace
 
+std::string flags_of(const TokenizerFiles& files) {
+  if (!files.tokenizer_model.empty()) return concat("--tokenizer-model ", files.tokenizer_model);
+  return concat("--vocab-file ", files.vocab_file, files.merge_file.empty() ? "" : " --merge-file ",
+                files.merge_file);
+}
+
 std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   if (!files.tokenizer_model.empty()) {
     if (!fs::exists(files.tokenizer_model)) {
@@ -195,13 +201,6 @@ std::string idle_files(const TrainConfig& config) {
                         : "a .tiktoken file");
 }
 
-// The flags that name a tokenizer's files, for people.
-std::string flags_of(const std::string& model, const std::string& vocab,
-                     const std::string& merges) {
-  if (!model.empty()) return concat("--tokenizer-model ", model);
-  return concat("--vocab-file ", vocab, merges.empty() ? "" : " --merge-file ", merges);
-}
-
 // The identity of the tokenizer in a folder; empty if there is none that can be read.
 std::string identity_in(const std::string& folder) {
   try {
@@ -222,7 +221,7 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
     vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
     // A TikTokenizer's list does not say how texts are cut.
     if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
-    vocabulary.files = flags_of(config.tokenizer_model, config.vocab_file, config.merge_file);
+    vocabulary.files = flags_of({config.vocab_file, config.merge_file, config.tokenizer_model});
     if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
       add_note(vocabulary,
                concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
@@ -269,7 +268,7 @@ std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& 
       const auto found = meta.config.find(flag);
       return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
     };
-    place = flags_of(stored("tokenizer-model"), stored("vocab-file"), stored("merge-file"));
+    place = flags_of({stored("vocab-file"), stored("merge-file"), stored("tokenizer-model")});
   }
   if (identity.empty() || identity == own.identity) return {};
   return concat(path, ": its tokenizer (", place, ") differs from this run's (", own.files,

@@ -31,6 +31,9 @@ struct TokenizerFiles {
 /// cli::UsageError for files that do not match.
 std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files);
 
+/// The flags that name it, for people.
+std::string flags_of(const TokenizerFiles& files);
+
 /// Ids and the end of a document.
 struct Vocabulary {
   int64_t vocab_size = 0;  ///< before padding.
