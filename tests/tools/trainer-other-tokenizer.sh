@@ -51,5 +51,18 @@ text "as many tokens" --load bare $(of b)
 mkdir small
 sed 's/, "<|endoftext|>": 260//' a/vocab.json >small/vocab.json && cp a/merges.txt small
 text "fewer tokens" --load bare $(of small)
+# The same of exports, which otherwise write another model's tokenizer.
+export_of() {
+  echo "-- export: $1" && shift
+  megatron-to-hf --output exported --force "$@" 2>&1 | grep tokens | sed "s:$WORK/::"
+}
+export_of "its own" --input out
+export_of "a copy" --input out $(of copy)
+export_of "another" --input out $(of b)
+export_of "the start's" --input start
+export_of "another than the start's" --input start $(of b)
+export_of "as many tokens" --input bare $(of b)
+export_of "fewer tokens" --input bare $(of small)
 cp b/vocab.json a
 text "what was its own" --load out
+export_of "what was its own" --input out
