@@ -66,3 +66,14 @@ export_of "fewer tokens" --input bare $(of small)
 cp b/vocab.json a
 text "what was its own" --load out
 export_of "what was its own" --input out
+# With a --tokenizer-type, training reads a pair without its folder's configuration, and adds tokens
+# to a SentencePiece model: the files are the same ones all the same.
+mkdir hub && cp copy/* hub
+echo '{"add_prefix_space": true, "tokenizer_class": "GPT2Tokenizer"}' >hub/tokenizer_config.json
+run "typed" $(of hub) --tokenizer-type GPT2BPETokenizer --save typed
+text "typed" --load typed
+export_of "typed" --input typed
+cp "$GOLDEN/tok/sentencepiece/llama.model" .
+run "pieces" --tokenizer-model llama.model --tokenizer-type SentencePieceTokenizer --save pieces
+text "pieces" --load pieces
+export_of "pieces" --input pieces
