@@ -25,6 +25,7 @@ struct TokenizerHints {
   std::string merge_file;
   std::string name_or_path;
   int64_t end_of_document = -1;  ///< the token that ended its training documents; -1: not known
+  std::string hash = {};         ///< identity of the tokenizer of its training; empty: not known
 };
 
 /// A model to be converted. Copies share the files behind the tensors.

@@ -12,6 +12,7 @@
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
 #include "convert/overwritten.h"
+#include "convert/tokenizer_identity.h"
 #include "convert/trainer_source.h"
 #include "convert/verify.h"
 #include "libindexed/format.h"
@@ -265,6 +266,36 @@ TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& mode
   return named;
 }
 
+// A message if the tokenizer is not the model's: by the hash of the one that it was trained with;
+// else, for one of the command line, by the files beside the model, or the number of tokens.
+std::string other_tokenizer_note(const Options& options, const CanonicalModel& model,
+                                 const TokenizerFiles& tokenizer) {
+  const bool given = !options.tokenizer.empty() || !options.vocab_file.empty();
+  std::vector<std::string> known;
+  if (!model.tokenizer.hash.empty()) {
+    known = {model.tokenizer.hash};
+  } else if (given) {
+    const std::string own =
+        is_hf_input(options) ? options.input : folder_beside_checkpoint(options.input);
+    try {
+      if (has_tokenizer(own))
+        known = identities_of(tokenizer_from_folder(own, model.spec.max_position_embeddings));
+    } catch (const std::exception&) {  // a damaged one may be why another is given.
+    }
+  }
+  const std::vector<std::string> used =
+      known.empty() ? std::vector<std::string>() : identities_of(tokenizer);
+  if (!used.empty()) {
+    if (std::ranges::find_first_of(used, known) != used.end()) return {};
+    return cli::concat(options.input, ": its tokenizer is another one than ", tokenizer.place,
+                       ": the same ids may mean other tokens");
+  }
+  const int64_t tokens = tokenizer.vocab_size, expected = model.spec.vocab_size;
+  if (!given || tokens == 0 || expected == 0 || tokens == expected) return {};
+  return cli::concat(options.input, ": a vocabulary of ", expected, ", but ", tokenizer.place,
+                     " has ", tokens, " tokens: it may be another model's");
+}
+
 // How many rows of the embedding are real tokens. Never guessed from the padding.
 int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
                         const TokenizerFiles& tokenizer) {
@@ -409,7 +440,9 @@ int run(Options& options, cli::Invocation& call) {
   refuse_inputs(options, model);
   check_report(options);
   const TokenizerFiles tokenizer = find_tokenizer(options, model);
+  const std::string other = other_tokenizer_note(options, model, tokenizer);
   model.spec.vocab_size = real_vocab_size(options, model, tokenizer);
+  if (!other.empty()) console.note(other);
   for (const std::string& note : model.notes) console.note(note);
   if (!model.training_note.empty()) console.note(model.training_note);
   say_padding(options, model, console);

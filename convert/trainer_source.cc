@@ -143,9 +143,12 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
     const std::string what = e.what();
     throw FormatError(what.starts_with(*folder) ? what : *folder + "/meta.json: " + what);
   }
-  model.tokenizer = {first_of(meta.config, "tokenizer-type"), first_of(meta.config, "vocab-file"),
-                     first_of(meta.config, "merge-file"), first_of(meta.config, "tokenizer-model"),
-                     end_of_document(meta)};
+  model.tokenizer = {first_of(meta.config, "tokenizer-type"),
+                     first_of(meta.config, "vocab-file"),
+                     first_of(meta.config, "merge-file"),
+                     first_of(meta.config, "tokenizer-model"),
+                     end_of_document(meta),
+                     meta.tokenizer_hash};
   model.iteration = meta.state.iteration;
   return model;
 }

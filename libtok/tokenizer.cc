@@ -43,6 +43,18 @@ void put_character_rules(const TokenizerSource& source, std::string& form) {
   put(form, source.sentencepiece->charsmap.bytes());
 }
 
+/// Whether ids depend on which added tokens are looked for in the normalised text: not where that
+/// is the text itself and all are looked for in the same one, as a pair of files has it one way and
+/// its tokenizer.json the other.
+bool distinguishes_normalized(const TokenizerSource& source) {
+  const std::vector<AddedToken>& added = source.added_tokens;
+  const bool mixed = std::any_of(added.begin(), added.end(), [&](const AddedToken& token) {
+    return token.normalized != added.front().normalized;
+  });
+  return mixed || source.vocab.by_characters || !source.normal_forms.empty() ||
+         source.prepend_blank || source.replace_blanks;
+}
+
 /// Everything that decides ids, in one order, each string after its length.
 std::string canonical_form(TokenizerSource& source) {
   VocabSource& vocab = source.vocab;
@@ -69,11 +81,12 @@ std::string canonical_form(TokenizerSource& source) {
     put(form, family_name(source.pretokenizer.stages[i]));
   }
   for (NormalForm normal_form : source.normal_forms) put(form, static_cast<int64_t>(normal_form));
+  const bool normalized_matters = distinguishes_normalized(source);
   for (const AddedToken& token : source.added_tokens) {
     put(form, token.content);
-    for (int64_t number :
-         {int64_t{token.id}, int64_t{token.special}, int64_t{token.single_word},
-          int64_t{token.lstrip}, int64_t{token.rstrip}, int64_t{token.normalized}}) {
+    for (int64_t number : {int64_t{token.id}, int64_t{token.special}, int64_t{token.single_word},
+                           int64_t{token.lstrip}, int64_t{token.rstrip},
+                           int64_t{token.normalized || !normalized_matters}}) {
       put(form, number);
     }
   }

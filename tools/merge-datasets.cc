@@ -257,6 +257,8 @@ int merge(Options& options, cli::Invocation& call) {
   cli::require_all(needed);
   dataset::refuse_nameless("--output-prefix", options.output_prefix);
   Survey found = survey(options, find_inputs(options, call.console), call.console);
+  if (const std::string& note = found.provenance.ends_note(); !note.empty())
+    call.console.note(note);
   const std::vector<Part>& parts = found.parts;
   for (const Part& part : parts) {
     for (const std::string_view end : {".idx", ".bin", ".manifest"})

@@ -96,6 +96,7 @@ int rewrite(const Options& options, cli::Invocation& call) {
       work,
       [&](int64_t done, int64_t total) { call.console.progress({.done = done, .total = total}); });
   call.console.clear_progress();
+  if (!counts.note.empty()) call.console.note(counts.note);
   call.console.note(cli::concat("shuffled ", cli::counted(counts.documents, options.level), ", ",
                                 cli::counted(counts.tokens, "token"), ", ",
                                 cli::readable_bytes(static_cast<double>(counts.bin_bytes)), " in ",

@@ -166,6 +166,39 @@ TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderMode
   return model.tokenizer;
 }
 
+// The identity of a tokenizer; empty if its files cannot be read or are not named.
+std::string identity_of(const TokenizerFiles& files) {
+  try {
+    const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(files);
+    return tokenizer ? tokenizer->identity() : std::string();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+// A message if the tokenizer is not the model's: by the hash of the one that it was trained with;
+// else, for one of the command line, by the model's own files, or the number of tokens.
+std::string other_tokenizer_note(const GenerateOptions& options, const DecoderModel& model,
+                                 const TokenizerFiles& files, const tok::Tokenizer& tokenizer) {
+  const bool given = !options.vocab_file.empty() || !options.tokenizer_model.empty();
+  std::string known = model.tokenizer_hash;
+  // What has a note is at a place where another model's files may be now.
+  if (known.empty() && given && model.tokenizer_note.empty()) known = identity_of(model.tokenizer);
+  if (known == tokenizer.identity()) return {};
+  if (!known.empty()) {
+    // Training may have read the same files as its --tokenizer-type asks.
+    TokenizerFiles typed = files;
+    typed.type = model.tokenizer_type;
+    if (!typed.type.empty() && identity_of(typed) == known) return {};
+    return concat(options.load, ": its tokenizer is another one than ", flags_of(files),
+                  ": the same ids may mean other tokens");
+  }
+  const int64_t tokens = std::max<int64_t>(tokenizer.vocab_size(), tokenizer.id_limit());
+  if (!given || tokens == model.spec.vocab_size) return {};
+  return concat(options.load, ": a vocabulary of ", model.spec.vocab_size, ", but ",
+                flags_of(files), " has ", tokens, " tokens: it may be another model's");
+}
+
 // Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around
 // it, special tokens in it parsed. An empty one starts a document, after the BOS if one is named,
 // else after the token that ends the previous document.
@@ -224,8 +257,8 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
   const std::string text = read_prompt(options, call.parsed);
   const DecoderModel model = open_decoder_model(options.load, options.ckpt_step);
   for (const std::string& note : model.notes) call.console.note(note);
-  const std::optional<tok::Tokenizer> tokenizer =
-      load_tokenizer(tokenizer_files(options, model, call.console));
+  const TokenizerFiles files = tokenizer_files(options, model, call.console);
+  const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(files);
   if (!tokenizer)
     throw UsageError(concat(options.load, " names no tokenizer: --vocab-file is missing"));
   const std::vector<int32_t> prompt = prompt_ids(*tokenizer, options, text);
@@ -234,6 +267,9 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
       throw indexed::FormatError(concat(options.load, ": a vocabulary of ", model.spec.vocab_size,
                                         ", but the prompt has token ", id,
                                         ": the tokenizer is another model's"));
+  if (const std::string note = other_tokenizer_note(options, model, files, *tokenizer);
+      !note.empty())
+    call.console.note(note);
   if (options.include_special_tokens && !tokenizer->source().template_note.empty())
     call.console.note(tokenizer->source().template_note);
   const int64_t length = static_cast<int64_t>(prompt.size()) + options.max_new_tokens;

@@ -37,6 +37,7 @@
 #include "trainer/session/foreign.h"
 #include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
+#include "trainer/session/manifest_notes.h"
 #include "trainer/session/memory_hosts.h"
 #include "trainer/session/memory_start.h"
 #include "trainer/session/neox_files.h"
@@ -173,6 +174,11 @@ void note_what_stays(const TrainConfig& config, bool from_save, const std::strin
                       " it counts all"));
 }
 
+// Says where the manifests of the data contradict the run.
+void note_manifests(const TrainConfig& config, const Vocabulary& own, cli::Console& console) {
+  for (const std::string& note : manifest_notes(config, own)) console.note(note);
+}
+
 // Whether this program itself starts the ranks, and again; and on how many hosts.
 bool starts_ranks(const rendezvous::Launch& launch) {
   return launch.per_node || launch.by_trainer || launch.launcher.empty();
@@ -248,7 +254,7 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   if (const auto memory = memory_of(config, job); memory && restarted)
     if (const std::vector<int64_t> held = memory->iterations(); !held.empty())
       in_memory = memory->open(held.front());
-  follow_checkpoint(config, out.spec, console, in_memory ? &*in_memory : nullptr);
+  follow_checkpoint(config, out.vocabulary, out.spec, console, in_memory ? &*in_memory : nullptr);
   if (const std::string note = family_note(out.spec); !note.empty()) console.note(note);
   out.options = engine_options(config);
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
@@ -320,6 +326,8 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     }
     print_config(config, call, out);
     const indexed::TrainingData data = open_training_data(config);
+    if (job.speaks() && job.launch().restarts == 0)
+      note_manifests(config, prepared.vocabulary, call.console);
     Engine engine(spec, options, *ops, job.open_groups(*ops));
     if (config.derived.world_size > 1 && ops->device() == ops::Device::cuda) {
       if (const std::string note = link_note(config); !note.empty()) call.console.note(note);
@@ -515,7 +523,11 @@ int train(TrainConfig& config, cli::Invocation& call) {
   }
   prepared.to_go_on = change;
   prepared.from_save = from_save;
-  if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
+  if (config.dry_run && place.rank == 0) {
+    note_manifests(config, prepared.vocabulary, call.console);
+    return dry_run_here(config, prepared, job);
+  }
+  if (config.dry_run) return 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   return run_rank(config, call, job, prepared);
 }

@@ -41,4 +41,5 @@ refused --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --
 megatron-to-hf --to trainer --input "$GOLDEN/convert/torch_dist/llama_tp2" --output llama \
   --vocab-size 263
 generate --load llama --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" \
-  --prompt "the cat" --max-new-tokens 3 --greedy --device cpu >text && wc -l <text
+  --prompt "the cat" --max-new-tokens 3 --greedy --device cpu >text 2>err && wc -l <text
+sed "s:$G/::g" err

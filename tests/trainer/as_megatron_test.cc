@@ -177,8 +177,8 @@ TEST_F(AsMegatronTest, WhatTheCheckpointSaysIsNotAsked) {
   EXPECT_EQ(past.status, 0);
   EXPECT_THAT(past.err, Not(HasSubstr("heads share")));
   EXPECT_THAT(past.err,
-              HasSubstr("trainer: the checkpoint is of step 12, after the last one of this "
-                        "command, 9: nothing is trained\n"));
+              HasSubstr("trainer: the checkpoint is of step 12, this command's last one is 9: "
+                        "nothing is trained\n"));
 }
 
 // The order of samples and the schedule have their own lines.

@@ -23,6 +23,14 @@ std::optional<indexed::Manifest> read_own_manifest(const indexed::IndexedDataset
   return manifest;
 }
 
+namespace {
+
+std::string token_text(int64_t eod_token) {
+  return eod_token < 0 ? "no token" : cli::concat("token ", eod_token);
+}
+
+}  // namespace
+
 void CommonProvenance::add(const std::string& prefix,
                            const std::optional<indexed::Manifest>& manifest, int64_t documents) {
   indexed::Provenance from = manifest ? manifest->provenance : indexed::Provenance();
@@ -37,6 +45,14 @@ void CommonProvenance::add(const std::string& prefix,
                       cli::quote(named_tokenizer_), " of ", named_,
                       ".manifest: merge-datasets --mixed-tokenizers merges them all the same"));
     }
+  }
+  if (manifest && documents > 0 && ended_.empty()) {
+    ended_ = prefix;
+    eod_token_ = from.eod_token;
+  } else if (manifest && documents > 0 && from.eod_token != eod_token_ && ends_note_.empty()) {
+    ends_note_ = cli::concat(prefix, ".manifest: ", token_text(from.eod_token),
+                             " ends its documents, ", token_text(eod_token_), " those of ", ended_,
+                             ".manifest: that of the output names none");
   }
   if (from.sources.empty() || !from.shuffle_unit.empty()) {
     from.sources = {

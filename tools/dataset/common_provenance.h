@@ -28,12 +28,18 @@ class CommonProvenance {
   void add(const std::string& prefix, const std::optional<indexed::Manifest>& manifest,
            int64_t documents);
 
+  /// A message about the first input whose documents do not end with the same token as those of the
+  /// inputs before it; empty where all manifests agree.
+  const std::string& ends_note() const noexcept { return ends_note_; }
+
   /// The result, as that of `tool` with `command_line`. Nothing may be added afterwards.
   indexed::Provenance finish(const std::string& tool, const std::string& command_line);
 
  private:
   indexed::Provenance common_ = {};
   std::string named_, named_hash_, named_tokenizer_;  // the first input that has a tokenizer
+  std::string ended_, ends_note_;                     // the first input with documents
+  int64_t eod_token_ = -1;                            // of that
   int64_t documents_ = 0;
   bool mixed_tokenizers_;
   bool first_ = true;

@@ -271,7 +271,8 @@ class Rewriter {
 
 // What the inputs' manifests say about the documents, in input order; unit and seed define the
 // permutation.
-indexed::Provenance provenance_of(const RewriteOptions& options, const Units& units) {
+indexed::Provenance provenance_of(const RewriteOptions& options, const Units& units,
+                                  std::string& note) {
   CommonProvenance inputs;
   bool known = true;
   for (const IndexedDataset& data : units.datasets()) {
@@ -279,6 +280,7 @@ indexed::Provenance provenance_of(const RewriteOptions& options, const Units& un
     // Sequences can be traced only if each is a document.
     known = known && (!options.sequences || data.num_documents() == data.num_sequences());
   }
+  note = inputs.ends_note();
   indexed::Provenance common = inputs.finish(options.tool, options.command_line);
   if (!known) common.sources.clear();
   common.configuration_hash.clear();
@@ -292,7 +294,8 @@ indexed::Provenance provenance_of(const RewriteOptions& options, const Units& un
 RewriteCounts rewrite_shuffled(const RewriteOptions& options,
                                const std::function<void(int64_t, int64_t)>& progress) {
   const Units units(options);
-  const indexed::Provenance provenance = provenance_of(options, units);
+  std::string note;
+  const indexed::Provenance provenance = provenance_of(options, units, note);
   indexed::IndexedDatasetBuilder builder(options.output_prefix,
                                          {.dtype = units.dtype(), .existing = options.existing});
   int64_t passes = 0;
@@ -302,7 +305,8 @@ RewriteCounts rewrite_shuffled(const RewriteOptions& options,
     passes = Rewriter<int64_t>(options, units, builder, progress).run();
   }
   builder.finish(provenance);
-  return {units.size(), units.num_tokens(), units.num_tokens() * units.element_bytes(), passes};
+  return {units.size(), units.num_tokens(), units.num_tokens() * units.element_bytes(), passes,
+          note};
 }
 
 }  // namespace dataset

@@ -33,7 +33,8 @@ struct RewriteCounts {
   int64_t documents = 0;
   int64_t tokens = 0;
   int64_t bin_bytes = 0;
-  int64_t passes = 1;  ///< 1: gathered at once; 2: through buckets
+  int64_t passes = 1;     ///< 1: gathered at once; 2: through buckets
+  std::string note = {};  ///< CommonProvenance::ends_note() of the inputs
 };
 
 /// Writes the dataset. `progress` is called with the bytes done and the total.

@@ -186,6 +186,7 @@ CheckpointMeta meta_from_json(const json& root) {
   meta.run = root.value("run", "");
   meta.last_samples = root.value("last_samples", "");
   meta.next_samples = root.value("next_samples", "");
+  meta.tokenizer_hash = root.value("tokenizer_hash", "");
   visit_state(meta.state,
               [&](const char* key, auto& field) { root.at("state").at(key).get_to(field); });
   root.at("has_optimizer").get_to(meta.has_optimizer);
@@ -259,6 +260,7 @@ std::string format_meta(const CheckpointMeta& meta) {
   if (!meta.run.empty()) root["run"] = meta.run;
   if (!meta.last_samples.empty()) root["last_samples"] = meta.last_samples;
   if (!meta.next_samples.empty()) root["next_samples"] = meta.next_samples;
+  if (!meta.tokenizer_hash.empty()) root["tokenizer_hash"] = meta.tokenizer_hash;
   visit_state(meta.state, [&](const char* key, const auto& field) { root["state"][key] = field; });
   for (const TensorRecord& tensor : meta.tensors) root["tensors"].push_back(tensor_to_json(tensor));
   // A path need not be UTF-8; what is not becomes U+FFFD.

@@ -84,10 +84,11 @@ struct RunState {
 /// meta.json.
 struct CheckpointMeta {
   static constexpr int64_t kFormat = 1;
-  std::string writer;        ///< "gristmill 0.1.0".
-  std::string run;           ///< rendezvous::Launch::run of the run that wrote it; may be empty.
-  std::string last_samples;  ///< BatchLoader::digest() at its step; empty: not recorded.
-  std::string next_samples;  ///< BatchLoader::places() at its step; empty: not recorded.
+  std::string writer;          ///< "gristmill 0.1.0".
+  std::string run;             ///< rendezvous::Launch::run of the run that wrote it; may be empty.
+  std::string last_samples;    ///< BatchLoader::digest() at its step; empty: not recorded.
+  std::string next_samples;    ///< BatchLoader::places() at its step; empty: not recorded.
+  std::string tokenizer_hash;  ///< tok::Tokenizer::identity() of the run's; empty: not known.
   RunState state;
   bool has_optimizer = true;
   bool has_generator = true;

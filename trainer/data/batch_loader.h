@@ -109,6 +109,9 @@ std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept;
 /// The splits of train, valid and test to which --split gives a share.
 std::vector<std::string> splits_asked(const TrainConfig& config);
 
+/// The datasets that the flags name, each once. Errors: as open_training_data for the words.
+std::vector<std::string> dataset_prefixes(const TrainConfig& config);
+
 /// Tokens of all datasets that the flags name. Errors: as open_training_data.
 int64_t count_tokens(const TrainConfig& config);
 

@@ -5,7 +5,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "libindexed/blend.h"
 #include "libindexed/cache_names.h"
@@ -83,15 +82,19 @@ std::vector<std::string> splits_asked(const TrainConfig& config) {
   return asked;
 }
 
-int64_t count_tokens(const TrainConfig& config) {
-  std::set<std::string> prefixes;
+std::vector<std::string> dataset_prefixes(const TrainConfig& config) {
+  std::vector<std::string> prefixes;
   for (const std::vector<std::string>& words : words_of(config)) {
     if (words.empty()) continue;
-    const indexed::Blend blend = indexed::parse_blend(words);
-    prefixes.insert(blend.prefixes.begin(), blend.prefixes.end());
+    for (const std::string& prefix : indexed::parse_blend(words).prefixes)
+      if (std::ranges::find(prefixes, prefix) == prefixes.end()) prefixes.push_back(prefix);
   }
+  return prefixes;
+}
+
+int64_t count_tokens(const TrainConfig& config) {
   int64_t tokens = 0;
-  for (const std::string& prefix : prefixes) {
+  for (const std::string& prefix : dataset_prefixes(config)) {
     const auto dataset = indexed::IndexedDataset::open(prefix);
     indexed::refuse_floats(dataset);
     tokens += dataset.num_tokens();

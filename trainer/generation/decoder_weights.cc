@@ -69,6 +69,8 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";
   model.tokenizer = {flag_value(meta, "vocab-file"), flag_value(meta, "merge-file"),
                      flag_value(meta, "tokenizer-model")};
+  model.tokenizer_hash = meta.tokenizer_hash;
+  model.tokenizer_type = flag_value(meta, "tokenizer-type");
   TokenizerFiles& files = model.tokenizer;
   const std::string beside = tokenizer_folder(path);
   model.tokenizer_note =

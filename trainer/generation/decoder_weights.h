@@ -20,6 +20,8 @@ struct DecoderModel {
   ModelSpec spec;
   std::string dtype = "fp32";  ///< The weights' dtype: fp32, bf16, fp16.
   TokenizerFiles tokenizer;    ///< As the model names them; empty if it names none.
+  std::string tokenizer_hash;  ///< Identity of the tokenizer of its training; empty: not known.
+  std::string tokenizer_type;  ///< --tokenizer-type of its training.
   /// Ids that end a text: those at which transformers' generate stops, by the model's own files.
   /// Nothing if they name none: then it is the tokenizer's end of a document.
   std::optional<std::vector<int64_t>> ends;

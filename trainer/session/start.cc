@@ -204,8 +204,8 @@ void note_changes(const TrainConfig& config, const CheckpointMeta& meta, const B
   note_settings(config, meta, console);
 }
 
-void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
-                       const Checkpoint* in_memory) {
+void follow_checkpoint(const TrainConfig& config, const Vocabulary& vocabulary, ModelSpec& spec,
+                       cli::Console& console, const Checkpoint* in_memory) {
   std::optional<std::string> path;
   if (in_memory != nullptr) path = in_memory->path();
   if (!path && !config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
@@ -213,6 +213,9 @@ void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console&
     path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
   if (!path) return;
   const CheckpointMeta meta = in_memory ? in_memory->meta() : open_checkpoint(*path, config).meta();
+  if (in_memory == nullptr && !console.quiet())
+    if (const std::string note = other_tokenizer_note(*path, meta, vocabulary); !note.empty())
+      console.note(note);
   if (const Record::const_iterator family = meta.model.find("family");
       family != meta.model.end() && config.model_family.empty()) {
     ModelSpec said = spec;

@@ -278,8 +278,7 @@ int TrainingLoop::run() {
   const int64_t last = config.derived.train_iters;
   if (state_.iteration > last)
     parts_.console.note(concat("the checkpoint is of step ", state_.iteration,
-                               ", after the last one of this command, ", last,
-                               ": nothing is trained"));
+                               ", this command's last ", "one is ", last, ": nothing is trained"));
   while (true) {
     if (const std::optional<std::string> why = parts_.stop.reason()) return end_early(*why);
     // Also done first by a run that was stopped in the middle of an evaluation.
@@ -482,6 +481,7 @@ CheckpointMeta TrainingLoop::checkpoint_meta() const {
     meta.last_samples = train_->digest(state_.consumed_train_samples);
     meta.next_samples = train_->places(state_.consumed_train_samples);
   }
+  meta.tokenizer_hash = parts_.vocabulary.identity;
   meta.state = state_;
   meta.config = flag_values(parts_.config);
   meta.model = model_record(parts_.spec);

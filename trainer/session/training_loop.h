@@ -38,10 +38,10 @@ struct Start {
 /// Sets fields of `spec` that the command leaves open from the run's starting checkpoint, which is
 /// `in_memory` if that is not null: the
 /// family, and the padded vocabulary, if the command's differs only because padding depends on the
-/// number of tensor-parallel ranks.
+/// number of tensor-parallel ranks. Says if that checkpoint has another tokenizer.
 /// Errors: indexed::FormatError for a damaged checkpoint.
-void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
-                       const Checkpoint* in_memory);
+void follow_checkpoint(const TrainConfig& config, const Vocabulary& vocabulary, ModelSpec& spec,
+                       cli::Console& console, const Checkpoint* in_memory);
 
 /// offer_previous for the damaged checkpoint `path` that the command loads, with the flags that
 /// take another one: those of --load, or --pretrained-checkpoint where `path` comes from there.

@@ -119,6 +119,12 @@ tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFil
 
 }  // namespace
 
+std::string flags_of(const TokenizerFiles& files) {
+  if (!files.tokenizer_model.empty()) return concat("--tokenizer-model ", files.tokenizer_model);
+  return concat("--vocab-file ", files.vocab_file, files.merge_file.empty() ? "" : " --merge-file ",
+                files.merge_file);
+}
+
 std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   if (!files.tokenizer_model.empty()) {
     if (!fs::exists(files.tokenizer_model)) {
@@ -195,6 +201,15 @@ std::string idle_files(const TrainConfig& config) {
                         : "a .tiktoken file");
 }
 
+// The identity of the tokenizer in a folder; empty if there is none that can be read.
+std::string identity_in(const std::string& folder) {
+  try {
+    if (fs::is_directory(folder)) return from_folder(folder).identity();
+  } catch (const std::exception&) {  // whoever uses it is told.
+  }
+  return {};
+}
+
 }  // namespace
 
 Vocabulary find_vocabulary(const TrainConfig& config) {
@@ -204,6 +219,9 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
     const int64_t size = std::max<int64_t>(tokenizer->vocab_size(), tokenizer->id_limit());
     vocabulary.vocab_size = config.vocab_size.value_or(size);
     vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
+    // A TikTokenizer's list does not say how texts are cut.
+    if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
+    vocabulary.files = flags_of({config.vocab_file, config.merge_file, config.tokenizer_model});
     if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
       add_note(vocabulary,
                concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
@@ -236,6 +254,25 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
         "--eod-mask-loss, --reset-position-ids and --reset-attention-mask need --eod-id");
   }
   return vocabulary;
+}
+
+std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& meta,
+                                 const Vocabulary& own) {
+  if (own.identity.empty()) return {};
+  std::string identity = meta.tokenizer_hash, place;
+  if (identity.empty()) {
+    place = tokenizer_folder(path);
+    identity = identity_in(place);
+  } else {
+    const auto stored = [&](const char* flag) {
+      const auto found = meta.config.find(flag);
+      return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
+    };
+    place = flags_of({stored("vocab-file"), stored("merge-file"), stored("tokenizer-model")});
+  }
+  if (identity.empty() || identity == own.identity) return {};
+  return concat(path, ": its tokenizer (", place, ") differs from this run's (", own.files,
+                "): the same ids may mean other tokens");
 }
 
 void carry_tokenizer(const std::string& from, const TrainConfig& config) {

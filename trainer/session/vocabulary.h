@@ -9,6 +9,7 @@
 #include <string>
 
 #include "libtok/tokenizer.h"
+#include "trainer/checkpoint/layout.h"
 #include "trainer/config/train_config.h"
 
 namespace trainer {
@@ -30,11 +31,17 @@ struct TokenizerFiles {
 /// cli::UsageError for files that do not match.
 std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files);
 
+/// The flags that name it, for people.
+std::string flags_of(const TokenizerFiles& files);
+
 /// Ids and the end of a document.
 struct Vocabulary {
   int64_t vocab_size = 0;  ///< before padding.
   int64_t eod_id = -1;     ///< -1: not known.
   std::string note = {};   ///< a message for the user; may be empty.
+  /// tok::Tokenizer::identity(); empty without a tokenizer, or where its files do not say all.
+  std::string identity = {};
+  std::string files = {};  ///< the tokenizer's, by flags, for people.
 };
 
 /// From --vocab-size and --eod-id, or the tokenizer that is named. NullTokenizer with --vocab-size
@@ -42,6 +49,12 @@ struct Vocabulary {
 /// training reads ids and the checkpoint says how many there are: `note` names it. Errors:
 /// cli::UsageError if neither gives enough for what is needed; as load_tokenizer.
 Vocabulary find_vocabulary(const TrainConfig& config);
+
+/// A message if the checkpoint `path` has another tokenizer than `own`: by the hash in `meta`, else
+/// by the folder "tokenizer" beside it. Empty if they are the same or one is not known. Only a
+/// message: tokenizers of different identities may give equal ids.
+std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& meta,
+                                 const Vocabulary& own);
 
 /// Copies the folder "tokenizer" beside the checkpoint `from` (ROOT/iter_0000000), which a
 /// conversion left in ROOT, to the root folder of --save: the trained model is then exported with

@@ -177,6 +177,9 @@ TEST_F(CheckpointTest, StateComesBackToTheLastBit) {
   EXPECT_EQ(parse_meta(format_meta(meta), "m").run, "");
   meta.run = "torchrun's \"id\"";
   EXPECT_EQ(parse_meta(format_meta(meta), "m").run, meta.run);
+  EXPECT_EQ(parse_meta(format_meta(meta), "m").tokenizer_hash, "");
+  meta.tokenizer_hash = "12ab";
+  EXPECT_EQ(parse_meta(format_meta(meta), "m").tokenizer_hash, "12ab");
 }
 
 TEST_F(CheckpointTest, EveryFlippedBitOfMetaIsSeen) {

@@ -158,5 +158,24 @@ TEST_F(VocabularyTest, SizesAndEndsFitTogether) {
   EXPECT_EQ(found([](TrainConfig& c) { c.vocab_size = 9; }), "9 -1");
 }
 
+// What manifests and checkpoints are compared with: the identity, where the files say all of it.
+TEST_F(VocabularyTest, TheRunsTokenizerHasItsIdentityAndItsFlags) {
+  TrainConfig config;
+  config.vocab_file = put("pair/vocab.json", kVocab);
+  config.merge_file = put("pair/merges.txt", kMerges);
+  const Vocabulary pair = find_vocabulary(config);
+  EXPECT_EQ(pair.identity, load_tokenizer({config.vocab_file, config.merge_file})->identity());
+  EXPECT_EQ(pair.files, "--vocab-file " + config.vocab_file + " --merge-file " + config.merge_file);
+  TrainConfig list;
+  list.tokenizer_type = "TikTokenizer";
+  list.tokenizer_model = copy("sentencepiece/nemotron.json", "nemotron.json");
+  list.vocab_size = 2000;
+  EXPECT_EQ(find_vocabulary(list).identity, "");
+  EXPECT_EQ(find_vocabulary(list).files, "--tokenizer-model " + list.tokenizer_model);
+  TrainConfig none;
+  none.vocab_size = 5;
+  EXPECT_EQ(find_vocabulary(none).identity, "");
+}
+
 }  // namespace
 }  // namespace trainer
