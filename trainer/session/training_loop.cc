@@ -278,7 +278,7 @@ int TrainingLoop::run() {
   const int64_t last = config.derived.train_iters;
   if (state_.iteration > last)
     parts_.console.note(concat("the checkpoint is of step ", state_.iteration,
-                               ", this command's last ", "one is ", last, ": nothing is trained"));
+                               ", this command's last one is ", last, ": nothing is trained"));
   while (true) {
     if (const std::optional<std::string> why = parts_.stop.reason()) return end_early(*why);
     // Also done first by a run that was stopped in the middle of an evaluation.
