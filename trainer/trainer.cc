@@ -517,7 +517,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {
     const bool many_hosts = place.per_node && place.world_size > 1;
-    if (config.dry_run || (!many_hosts && (place.rank == 0 || place.per_node))) throw;
+    if (config.dry_run || (!many_hosts && (place.world_size == 1 || place.per_node))) throw;
     if (!many_hosts) return job.tell(error);
     return Job(rendezvous::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
