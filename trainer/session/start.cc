@@ -5,9 +5,11 @@
 // SPDX-License-Identifier: MIT
 #include <charconv>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libindexed/format.h"
@@ -152,20 +154,26 @@ bool agree(std::string_view a, std::string_view b) {
   return both < 8 || a.substr(both - 8, 8) == b.substr(both - 8, 8);
 }
 
-void note_settings(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
-  if (meta.config.empty()) return;  // only the trainer says how it has trained.
-  const std::map<std::string, std::vector<std::string>> now = flag_values(config);
+using Flags = std::map<std::string, std::vector<std::string>>;
+
+// "--seed was 1, is 2", of each of these flags that has changed.
+std::vector<std::string> changes_of(std::initializer_list<const char*> flags, const Flags& before,
+                                    const Flags& now) {
   std::vector<std::string> changes;
-  for (const char* flag : {"adam-beta1", "adam-beta2", "adam-eps", "clip-grad", "hidden-dropout",
-                           "attention-dropout", "eod-mask-loss", "reset-position-ids",
-                           "reset-attention-mask", "calculate-per-token-loss"}) {
-    const auto stored = meta.config.find(flag), given = now.find(flag);
-    const std::string before = stored == meta.config.end() ? "" : cli::join(stored->second, " ");
-    const std::string is = given == now.end() ? "" : cli::join(given->second, " ");
-    if (!same_value(before, is))
-      changes.push_back(concat("--", flag, " was ", before.empty() ? "not given" : before, ", is ",
-                               is.empty() ? "not given" : is));
+  for (const char* flag : flags) {
+    const auto stored = before.find(flag), given = now.find(flag);
+    if (stored == before.end() || given == now.end() || given->second.empty()) continue;
+    const std::string was = cli::join(stored->second, " "), is = cli::join(given->second, " ");
+    if (!same_value(was, is)) changes.push_back(concat("--", flag, " was ", was, ", is ", is));
   }
+  return changes;
+}
+
+void note_settings(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
+  const std::vector<std::string> changes = changes_of(
+      {"adam-beta1", "adam-beta2", "adam-eps", "clip-grad", "hidden-dropout", "attention-dropout",
+       "eod-mask-loss", "reset-position-ids", "reset-attention-mask", "calculate-per-token-loss"},
+      meta.config, flag_values(config));
   if (!changes.empty())
     console.note(concat(cli::join(changes, "; "), ": from here on the command's counts"));
 }
@@ -176,20 +184,14 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, const Bat
   if (!meta.last_samples.empty() && loader.digest(consumed) == meta.last_samples &&
       agree(loader.places(consumed), meta.next_samples))
     return;
-  const std::map<std::string, std::vector<std::string>> now = flag_values(config);
-  std::vector<std::string> changes;
-  const auto compare = [&](const char* flag) {
-    const auto stored = meta.config.find(flag), given = now.find(flag);
-    if (stored == meta.config.end() || given == now.end()) return;
-    if (stored->second == given->second || given->second.empty()) return;
-    changes.push_back(concat("--", flag, " was ", cli::join(stored->second, " "), ", is ",
-                             cli::join(given->second, " ")));
-  };
-  for (const char* flag : {"data-path", "train-data-path", "seed", "seq-length", "split"})
-    compare(flag);
+  const Flags now = flag_values(config);
+  std::vector<std::string> changes =
+      changes_of({"data-path", "train-data-path", "seed", "seq-length", "split"}, meta.config, now);
   // These change the number of epochs, and with it the order, only sometimes.
   if (!meta.last_samples.empty())
-    for (const char* flag : {"train-iters", "train-samples", "global-batch-size"}) compare(flag);
+    for (std::string& change :
+         changes_of({"train-iters", "train-samples", "global-batch-size"}, meta.config, now))
+      changes.push_back(std::move(change));
   if (changes.empty() && meta.last_samples.empty()) return;
   if (changes.empty()) changes.push_back("the data has changed");
   console.note(concat(cli::join(changes, "; "),
