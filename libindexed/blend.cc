@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "libindexed/json.h"
 #include "libindexed/mapped_file.h"
@@ -175,6 +176,15 @@ Blend parse_blend(std::span<const std::string> words, Compat compat) {
     }
   }
   return blend;
+}
+
+void refuse_stray_weights(const Blend& blend) {
+  if (!blend.weights.empty() || blend.prefixes.size() < 2) return;
+  for (const std::string& word : blend.prefixes)
+    if (python_number(word) && !std::filesystem::exists(word + ".idx"))
+      throw FormatError(message("\"", word, "\" stands where a dataset is expected, and ", word,
+                                ".idx does not exist: either every dataset has a weight before it "
+                                "or none"));
 }
 
 std::vector<std::string> read_blend_words(const std::string& path) {

@@ -35,6 +35,10 @@ struct Blend {
 /// Errors: FormatError for mixtures, and for weights that are not positive and finite.
 Blend parse_blend(std::span<const std::string> words, Compat compat = Compat::megatron_core);
 
+/// Refuses a prefix that is a number and names no dataset: a weight, of which there is one for
+/// every dataset or none. Errors: FormatError.
+void refuse_stray_weights(const Blend& blend);
+
 /// The words of a --data-args-path file, divided at white space. Errors: std::system_error.
 std::vector<std::string> read_blend_words(const std::string& path);
 

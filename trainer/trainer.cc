@@ -449,9 +449,10 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
         MemoryCheckpoints(options.host.memory_files, {}, hosts).iterations();
     return std::max(on_disk, held.empty() ? 0 : held.front());
   };
-  options.tell_hosts = [&](const std::string& line, const std::function<std::string()>& stop) {
+  options.tell_hosts = [&](const std::string& line, bool stopped,
+                           const std::function<std::string()>& stop) {
     Job(rendezvous::ranks_on_host(job.launch(), ranks).front(), config, call.console)
-        .tell_hosts(line, stop);
+        .tell_hosts(line, stopped, stop);
   };
   if (job.hosts_apart()) call.console.set_quiet(false);
   return launch_ranks(options, call.console);

@@ -222,6 +222,33 @@ TEST(Blend, WordsAsMegatronReadsThem) {
   EXPECT_THROW(parse_blend(std::vector<std::string>{"0", "a"}), FormatError);
 }
 
+// Megatron takes the words for datasets, and does not find the first.
+TEST(Blend, AWeightTooFewIsNamed) {
+  const auto refusal = [&](const std::vector<std::string>& words) -> std::string {
+    try {
+      refuse_stray_weights(parse_blend(words));
+    } catch (const FormatError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string end = ": either every dataset has a weight before it or none";
+  EXPECT_EQ(refusal({"0.5", "a", "b"}),
+            "\"0.5\" stands where a dataset is expected, and 0.5.idx does not exist" + end);
+  EXPECT_EQ(refusal({"a", "1"}),
+            "\"1\" stands where a dataset is expected, and 1.idx does not exist" + end);
+  for (const std::vector<std::string>& fine :
+       {std::vector<std::string>{"1"}, {"0.5", "a"}, {"a", "b", "c"}, {"1", "2", "1", "3"}})
+    EXPECT_EQ(refusal(fine), "");
+  // A dataset may have a number for its name.
+  const ScratchFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  write_whole("7.idx", "");
+  EXPECT_EQ(refusal({"a", "7", "b"}), "");
+  std::filesystem::current_path(before);
+}
+
 TEST(Blend, SplitsOfBothEras) {
   const auto edges = [](const std::string& split, int64_t n, Compat compat) {
     std::vector<int64_t> out;

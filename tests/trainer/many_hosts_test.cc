@@ -168,6 +168,24 @@ TEST_F(ManyHostsTest, StopSignalsEndBothHostsAndAWait) {
   }
 }
 
+// A signal to one host before all have met: the other is told, and both can be continued.
+TEST_F(ManyHostsTest, AStopBeforeAllHaveMetEndsBothHosts) {
+  for (const int stops : {0, 1}) {
+    SCOPED_TRACE(stops);
+    const std::string save = "early" + std::to_string(stops);
+    Hosts hosts{};
+    hosts[static_cast<size_t>(stops)] = start_host(stops, words(save));
+    ASSERT_EQ(ranks_of(hosts[static_cast<size_t>(stops)]).size(), 2u) << both();
+    kill(hosts[static_cast<size_t>(stops)], SIGTERM);
+    hosts[static_cast<size_t>(1 - stops)] = start_host(1 - stops, words(save));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(wait_hosts(hosts), testing::Each(75)) << both();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    EXPECT_THAT(read("err." + std::to_string(1 - stops)), HasSubstr("SIGTERM: stopped ")) << both();
+    EXPECT_EQ(orphans(), 0);
+  }
+}
+
 // Without progress the restarts are used up, and both hosts end.
 TEST_F(ManyHostsTest, WithoutProgressTheRestartsAreUsedUp) {
   const std::string save = "save";

@@ -411,6 +411,17 @@ void Derivation::checkpoints() {
   if (config.save_interval && config.save.empty()) {
     notes.push_back("--save-interval without --save: no checkpoint will be written");
   }
+  if (config.load.empty() && (config.save.empty() || config.max_restarts == 0))
+    for (const std::string_view flag : {"no-load-optim", "no-load-rng"})
+      if (changed(flag))
+        notes.push_back(concat("--", flag, " changes nothing in a start without --load"));
+  if (config.tensorboard_dir.empty())
+    for (const std::string_view flag :
+         {"tensorboard-log-interval", "log-timers-to-tensorboard",
+          "log-validation-ppl-to-tensorboard", "log-world-size-to-tensorboard",
+          "no-log-loss-scale-to-tensorboard"})
+      if (changed(flag))
+        notes.push_back(concat("--", flag, " changes nothing without --tensorboard-dir"));
   if (config.keep_last && config.save.empty()) throw UsageError("--keep-last needs --save");
   if (config.finetune && config.load.empty() && config.pretrained_checkpoint.empty())
     throw UsageError("--finetune needs --load or --pretrained-checkpoint");

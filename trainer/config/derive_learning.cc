@@ -145,10 +145,24 @@ void Derivation::learning_rate() {
   if (config.lr_warmup_fraction)
     d.lr_warmup_samples = *config.lr_warmup_fraction * d.lr_decay_samples;
   if (d.lr_warmup_samples >= d.lr_decay_samples && d.lr_warmup_samples > 0) {
-    throw UsageError(concat("warm-up of ", d.lr_warmup_samples,
-                            " samples is not shorter than the decay of ", d.lr_decay_samples,
-                            " samples"));
+    const auto samples = [&](double number, std::string_view flag) {
+      const std::string source = schedule_source(config, flag);
+      return concat(number, " samples", source.empty() ? "" : concat(" (", source, ")"));
+    };
+    throw UsageError(concat("warm-up of ", samples(d.lr_warmup_samples, "lr-warmup-samples"),
+                            " is not shorter than the decay of ",
+                            samples(d.lr_decay_samples, "lr-decay-samples")));
   }
+  // As Megatron's OptimizerParamScheduler.
+  if (config.lr_warmup_init > *config.lr)
+    throw UsageError(
+        concat("--lr-warmup-init ", config.lr_warmup_init, " is above --lr ", *config.lr));
+  if (d.lr_warmup_samples == 0 && changed("lr-warmup-init"))
+    notes.push_back("--lr-warmup-init changes nothing without a warm-up");
+  for (const std::string_view flag :
+       {"lr-wsd-decay-style", "lr-wsd-decay-iters", "lr-wsd-decay-samples"})
+    if (config.lr_decay_style != "WSD" && changed(flag))
+      notes.push_back(concat("--", flag, " changes nothing without --lr-decay-style WSD"));
   if (config.lr_decay_style == "WSD") {
     if (!config.lr_wsd_decay_iters && !config.lr_wsd_decay_samples) {
       throw UsageError("--lr-decay-style WSD needs --lr-wsd-decay-iters or --lr-wsd-decay-samples");
@@ -292,6 +306,30 @@ void Derivation::precision() {
     throw UsageError(concat("--min-loss-scale ", config.min_loss_scale,
                             " is above --initial-loss-scale ", config.initial_loss_scale));
   }
+}
+
+std::string schedule_source(const TrainConfig& c, std::string_view flag) {
+  const auto given = [](std::string_view name, const auto& value) {
+    return value ? concat("--", name, " ", *value) : std::string();
+  };
+  if (flag == "lr-warmup-samples") {
+    if (c.lr_warmup_samples > 0) return "";
+    if (c.lr_warmup_iters > 0) return concat("--lr-warmup-iters ", c.lr_warmup_iters);
+    return given("lr-warmup-fraction", c.lr_warmup_fraction) +
+           given("lr-warmup-tokens", c.lr_warmup_tokens);
+  }
+  if (flag == "lr-wsd-decay-samples")
+    return c.lr_wsd_decay_samples ? "" : given("lr-wsd-decay-iters", c.lr_wsd_decay_iters);
+  if (flag == "lr-decay-samples") {
+    if (c.lr_decay_samples) return "";
+    if (c.lr_decay_iters || c.lr_decay_tokens)
+      return given("lr-decay-iters", c.lr_decay_iters) +
+             given("lr-decay-tokens", c.lr_decay_tokens);
+  }
+  if (flag != "lr-decay-samples" && flag != "weight-decay-samples") return "";
+  if (c.train_iters) return concat("--train-iters ", *c.train_iters);
+  return c.train_samples ? given("train-samples", c.train_samples)
+                         : given("train-tokens", c.train_tokens);
 }
 
 }  // namespace trainer

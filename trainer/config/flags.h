@@ -66,6 +66,11 @@ std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
                                           int64_t world_size);
 
+/// The part of the command line from which a number of samples of the schedule follows, if that is
+/// not `flag` itself: "--train-iters 120" for lr-decay-samples; "": it is. `flag`:
+/// lr-decay-samples, lr-warmup-samples, lr-wsd-decay-samples or weight-decay-samples.
+std::string schedule_source(const TrainConfig& config, std::string_view flag);
+
 /// The flags without which a run cannot begin and that `config` lacks, as messages name them:
 /// "--lr", "--train-iters (or --train-samples, or --train-tokens)".
 std::vector<std::string> missing_flags(const TrainConfig& config);

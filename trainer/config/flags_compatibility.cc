@@ -37,7 +37,7 @@ constexpr Idle kNoEffect[] = {
      "disable-mem-efficient-ln fused-residual-rmsnorm use-transformer-engine-op-fuser "
      "disable-jit-fuser",
      "cross-entropy-fusion-impl tile-factor"},
-    {"attention is always the fused kind",
+    {"attention is fused where the device has a deterministic kernel for it",
      "use-flash-attn use-flash-attn-v2 use-flash-attn-triton use-flash-attn-builder "
      "use-fused-attention use-flash-attn-v1",
      "attention-backend flash-attention-version"},

@@ -52,7 +52,9 @@ std::array<std::vector<std::string>, 4> words_of(const TrainConfig& config) {
   try {
     for (size_t i = 0; i < words.size(); ++i) {
       if (words[i].empty()) continue;
-      for (const std::string& prefix : indexed::parse_blend(words[i]).prefixes)
+      const indexed::Blend blend = indexed::parse_blend(words[i]);
+      indexed::refuse_stray_weights(blend);
+      for (const std::string& prefix : blend.prefixes)
         if ((prefix.ends_with(".bin") || prefix.ends_with(".idx")) && fs::exists(prefix))
           throw cli::UsageError(std::string(kFlags[i]) + " " + prefix +
                                 ": name it without .bin or .idx");

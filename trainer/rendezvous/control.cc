@@ -94,8 +94,7 @@ Control::Link::Link(ControlOptions given) : options(std::move(given)) {
       if (!door.file.empty()) unlink(door.file.c_str());
     };
     try {
-      Entry entry = enter_own(options, Socket(pair[1]), door.others,
-                              [this](const std::string& why) { server_->give_up(why); });
+      Entry entry = enter_own(options, Socket(pair[1]), door.others);
       stream_.emplace(std::move(entry.stream));
       roster = std::move(entry.roster);
     } catch (...) {

@@ -22,12 +22,13 @@
 namespace rendezvous {
 
 /// The rendezvous failed. `told`: rank 0 has the same message and prints it. `over`: the run is
-/// over, and this rank was lost at its very end.
+/// over, and this rank was lost at its very end. `whole`: nothing is wrong with the command, and
+/// nothing was done: a rank was asked to stop, or did not come again after a restart.
 class MeetingError : public ops::DeviceError {
  public:
-  MeetingError(const std::string& what, bool told_, bool over_ = false)
-      : DeviceError(what), told(told_), over(over_) {}
-  bool told, over;
+  MeetingError(const std::string& what, bool told_, bool over_ = false, bool whole_ = false)
+      : DeviceError(what), told(told_), over(over_), whole(whole_) {}
+  bool told, over, whole;
 };
 
 /// What a rank tells about itself when it connects.
@@ -40,13 +41,18 @@ struct Claim {
   std::string version;        ///< Of the program.
   std::string config;         ///< One `flag = value` per line: must be the same for all.
   int64_t pid = 0;
+  int restarts = 0;   ///< How often its launcher has started it again.
   std::string error;  ///< Why this rank cannot take part; the others are told, and no rank starts.
+  bool stopped = false;  ///< That is only because it was asked to stop.
   /// "rank 3 (n07, GPU 1)".
   std::string name() const;
 };
 
 /// How long a restart waits for the others before it says so.
 inline constexpr std::chrono::seconds kWaitIsSaid{5};
+/// How long after the begin of the meeting a rank that is asked to stop still tries to tell the
+/// others, who would wait for it: they may be opening their GPUs. Later it looks for this long.
+inline constexpr std::chrono::seconds kStopIsTold{8}, kStopIsToldLater{1};
 
 /// A message from one rank to another.
 struct Letter {
@@ -62,9 +68,11 @@ struct ControlOptions {
   Launch launch;
   Claim claim;
   /// The rendezvous fails this long after the last rank that connected, and rank 0 is treated as
-  /// lost after the same silence. As long as a host has sent no rank, host_timeout applies instead.
+  /// lost after the same silence. As long as a host has sent no rank, host_timeout applies instead,
+  /// or rejoin_timeout if any rank was started again.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
   std::chrono::milliseconds host_timeout = std::chrono::minutes(10);
+  std::chrono::milliseconds rejoin_timeout = std::chrono::minutes(10);
   /// A rank that sends nothing for this long is treated as lost. So is a run without progress for
   /// this long, or for four times the longest pause that it has survived if that is more;
   /// `start_timeout` applies before the end of the first step and during a save.
@@ -77,7 +85,8 @@ struct ControlOptions {
   bool resumable = false;
   /// Each host's output is read separately: a host without rank 0 repeats rank 0's verdict.
   bool hosts_apart = false;
-  /// Asked during the rendezvous: why this rank should wait no longer; empty: it should.
+  /// Asked during the rendezvous: why this rank should wait no longer; empty: it should. The others
+  /// are then told (kStopIsTold).
   std::function<std::string()> stop;
   /// A host whose ranks are all lost starts them again: if they are lost when the run is over, rank
   /// 0 stays for a while to tell them so.

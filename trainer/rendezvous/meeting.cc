@@ -119,26 +119,41 @@ std::string greet(FrameStream& stream, const std::string& secret, const std::str
   return "";
 }
 
-/// Ends the rendezvous of a rank that was told to stop.
-void heed_stop(const ControlOptions& options) {
+/// Why this rank waits for the others no longer; empty: it waits.
+std::string heard_stop(const ControlOptions& options) {
   const std::string why = options.stop ? options.stop() : "";
-  if (why.empty()) return;
-  throw MeetingError(options.claim.name() + ": " + why + ": stopped while it waited for the others",
-                     false);
+  return why.empty() ? "" : why + ": stopped while it waited for the others";
 }
 
-/// Waits for rank 0's roster or refusal, as long as rank 0's heartbeats arrive: two a second.
+[[noreturn]] void stop_alone(const ControlOptions& options, const std::string& why) {
+  throw MeetingError(options.claim.name() + ": " + why, false, false, true);
+}
+
+/// Waits for rank 0's roster or refusal, as long as rank 0's heartbeats arrive: two a second. Once
+/// this rank is to stop, rank 0 is told; its answer is that refusal, or the roster if all have met.
 std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& options,
                                   Attempt& attempt) {
+  constexpr std::chrono::milliseconds kSlice{500};
+  Clock::duration silence{0};  // not while this process was stopped.
+  std::string stopped;
+  Clock::time_point last{};
   while (true) {
-    std::optional<Frame> frame = stream.wait(Clock::now() + options.timeout, kRankLimit);
-    const bool waits = !frame || frame->kind == FrameKind::beat;
-    if (waits) heed_stop(options);  // else it is too late: for the others all have met.
-    if (waits && frame) continue;
-    if (!frame)
+    std::optional<Frame> frame = stream.wait(Clock::now() + kSlice, kRankLimit);
+    if (frame && frame->kind != FrameKind::beat) return frame;
+    silence = frame ? Clock::duration(0) : silence + kSlice;
+    if (stream.over() || silence >= options.timeout) {
       attempt.why += stream.over() ? ": the connection closed before all had come"
                                    : ": no answer: rank 0 stands still";
-    return frame;
+      return std::nullopt;
+    }
+    if (const std::string why = stopped.empty() ? heard_stop(options) : ""; !why.empty()) {
+      if (options.tells) stop_alone(options, why);
+      if (options.claim.stopped) continue;  // rank 0 knows.
+      stopped = why;
+      stream.send(FrameKind::stop, Packer().text(stopped).take());
+      last = Clock::now() + kStopIsTold + kSlice;
+    }
+    if (!stopped.empty() && Clock::now() >= last) stop_alone(options, stopped);
   }
 }
 
@@ -166,8 +181,10 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
   }
   if (over)
     throw MeetingError("the run was over when the ranks of this host were lost", true, true);
-  if (!roster) throw MeetingError(text, true);
-  return unpack_roster(text, claim.world_size);
+  if (roster) return unpack_roster(text, claim.world_size);
+  Unpacker packed(text);
+  const Refusal refusal = unpack_refusal(packed);
+  throw MeetingError(refusal.why, true, false, refusal.whole);
 }
 
 /// Like introduce(), but also handles invalid answers.
@@ -280,10 +297,11 @@ Entry enter(ControlOptions& options) {
   // Rank 0's host may start late; but if its address is this host's own, no other host will answer.
   const std::string own =
       launch.nodes > 1 && launch.node > 0 && !file ? interface_of(launch.address) : "";
-  const std::chrono::milliseconds patience = launch.nodes > 1 && own.empty()
-                                                 ? std::max(options.timeout, options.host_timeout)
-                                                 : options.timeout;
-  const Clock::time_point deadline = start + patience;
+  const std::chrono::milliseconds host_timeout =
+      launch.restarts > 0 ? options.rejoin_timeout : options.host_timeout;
+  const std::chrono::milliseconds patience =
+      launch.nodes > 1 && own.empty() ? std::max(options.timeout, host_timeout) : options.timeout;
+  Clock::time_point deadline = start + patience;
   const std::string path = file ? meeting_file(options) : "";
   if (!file && launch.secret.empty()) launch.secret = "job " + launch.job;
   std::string last = file ? path + " did not appear" : launch.address + " was not reached";
@@ -291,8 +309,15 @@ Entry enter(ControlOptions& options) {
   Clock::duration silence{0};  // of who was reached; not while this process was stopped.
   bool says = launch.restarts > 0 && launch.local_rank == 0 && options.hosts_apart && options.print;
   for (int looks = 1; Clock::now() < deadline && silence < options.timeout; ++looks) {
-    heed_stop(options);
     const Clock::time_point look = Clock::now();
+    const std::string why = heard_stop(options);
+    if (!why.empty() && options.tells) stop_alone(options, why);
+    if (!why.empty() && !options.claim.stopped) {
+      options.claim.error = why;  // for rank 0, if it comes in time.
+      options.claim.stopped = true;
+      deadline = std::min(deadline, std::max(start + kStopIsTold, look + kStopIsToldLater));
+      says = false;
+    }
     if (says && Clock::now() >= start + kWaitIsSaid) {
       says = false;
       options.print(options.claim.name() + ": rank 0 is not back: waiting for it, at most " +
@@ -321,6 +346,7 @@ Entry enter(ControlOptions& options) {
     silence = silent ? silence + (Clock::now() - look) + kPause : Clock::duration(0);
     std::this_thread::sleep_for(kPause);
   }
+  if (options.claim.stopped) stop_alone(options, options.claim.error);
   if (launch.nodes > 1 && !file && is_loopback(launch.address))
     last += "; that name is the loopback on " + options.claim.host +
             ": name rank 0's host by an address that the others reach";
@@ -334,12 +360,12 @@ Entry enter(ControlOptions& options) {
 }
 
 Entry enter_own(const ControlOptions& options, Socket own,
-                const std::vector<std::pair<std::string, int>>& others,
-                const std::function<void(const std::string&)>& give_up) {
+                const std::vector<std::pair<std::string, int>>& others) {
   FrameStream stream(std::move(own));
   stream.send(FrameKind::claim, Packer().text(packed(options.claim)).text("").take());
   std::optional<Frame> answer;
   Clock::time_point next_look = Clock::now();
+  bool stops = false;
   // Its own server always answers, and stops only when this thread does.
   while (!answer || answer->kind == FrameKind::beat) {
     if (stream.over())
@@ -348,16 +374,20 @@ Entry enter_own(const ControlOptions& options, Socket own,
       look_for_others(options, others);
       next_look = Clock::now() + std::chrono::seconds(1);
     }
-    try {
-      heed_stop(options);
-    } catch (const MeetingError& stopped) {
-      give_up(stopped.what());  // the answer follows.
+    if (const std::string why = stops ? "" : heard_stop(options); !why.empty()) {
+      if (options.tells) stop_alone(options, why);
+      stops = true;
+      stream.send(FrameKind::stop, Packer().text(why).take());  // the answer follows.
     }
     answer = stream.wait(Clock::now() + std::chrono::seconds(1), kRankLimit);
   }
   Unpacker in(answer->payload);
   const std::string text = in.text();
-  if (answer->kind != FrameKind::roster) throw MeetingError(text, false);
+  if (answer->kind != FrameKind::roster) {
+    Unpacker packed(text);
+    const Refusal refusal = unpack_refusal(packed);
+    throw MeetingError(refusal.why, false, false, refusal.whole);
+  }
   return {std::move(stream), unpack_roster(text, options.claim.world_size)};
 }
 

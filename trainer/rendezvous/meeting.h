@@ -41,10 +41,8 @@ struct Entry {
 Entry enter(ControlOptions& options);
 
 /// Rank 0: the same over its own connection. Errors: also if a second rank 0 listens at one of
-/// `others`, which is told the same. `give_up`: has its server tell all ranks that there is no
-/// meeting, and why.
+/// `others`, which is told the same.
 Entry enter_own(const ControlOptions& options, Socket own,
-                const std::vector<std::pair<std::string, int>>& others,
-                const std::function<void(const std::string&)>& give_up);
+                const std::vector<std::pair<std::string, int>>& others);
 
 }  // namespace rendezvous

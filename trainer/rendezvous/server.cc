@@ -64,6 +64,7 @@ std::string Claim::name() const {
 
 void pack(Packer& out, const Claim& c) {
   out.number(c.rank).number(c.world_size).number(c.local_rank).number(c.pid);
+  out.number(c.restarts).number(c.stopped);
   for (const std::string& text :
        {c.host, c.address, c.device, c.unique_device, c.version, c.config, c.error})
     out.text(text);
@@ -75,6 +76,8 @@ Claim unpack_claim(Unpacker& in) {
   c.world_size = static_cast<int>(in.number());
   c.local_rank = static_cast<int>(in.number());
   c.pid = in.number();
+  c.restarts = static_cast<int>(in.number());
+  c.stopped = in.number() != 0;
   for (std::string* text :
        {&c.host, &c.address, &c.device, &c.unique_device, &c.version, &c.config, &c.error})
     *text = in.text();
@@ -97,6 +100,15 @@ Status unpack_status(Unpacker& in) {
   s.first_evaluation = in.number() != 0;
   s.call = in.text();
   return s;
+}
+
+void pack(Packer& out, const Refusal& r) { out.number(r.whole).text(r.why); }
+
+Refusal unpack_refusal(Unpacker& in) {
+  Refusal r;
+  r.whole = in.number() != 0;
+  r.why = in.text();
+  return r;
 }
 
 Server::Server(const ControlOptions& options, Socket listener, Socket own)
@@ -223,6 +235,8 @@ void Server::handle(Peer& peer, const Frame& frame) {
       peer.knows = true;
       know_.insert(peer.host);
       return;
+    case FrameKind::stop:
+      return stopped(peer, in.text());
     default:
       return closed(peer);
   }
@@ -272,7 +286,37 @@ void Server::admit(Peer& peer, const Frame& frame) {
   if (!enters(peer, claim)) return;
   const auto missing = std::ranges::count(ranks_, nullptr);
   if (missing == 0 && objections_.empty()) return welcome();
+  refuse_if_clear();
+}
+
+/// Every rank is here, or has said why it does not take part.
+void Server::refuse_if_clear() {
+  const auto missing = std::ranges::count(ranks_, nullptr);
   if (missing <= std::ssize(objections_) && !objections_.empty()) refuse(why_not());
+}
+
+/// A rank that was here takes part no more. If it says so just as all have met, it does: it has the
+/// roster by now, and the run itself stops.
+void Server::stopped(Peer& peer, const std::string& why) {
+  if (complete_ || judged_) return;
+  const std::string line = claims_[static_cast<size_t>(peer.rank)].name() + ": " + why;
+  ranks_[static_cast<size_t>(peer.rank)] = nullptr;
+  claims_[static_cast<size_t>(peer.rank)] = {};
+  peer.rank = -1;
+  peer.state = Peer::State::refused;
+  object({.why = line, .stopped = true});
+  refuse_if_clear();
+}
+
+/// The first objection gives the ranks that are not here some time: they may say a better one, and
+/// are told.
+void Server::object(Objection objection) {
+  if (objections_.empty()) {
+    refuse_at_ = Clock::now() + std::min(options_.timeout, options_.late_comers);
+    if (objection.stopped && !options_.tells)
+      refuse_at_ = std::max(start_ + kStopIsTold, Clock::now() + kStopIsToldLater);
+  }
+  objections_.push_back(std::move(objection));
 }
 
 /// Whether the rendezvous continues after `claim`.
@@ -306,16 +350,18 @@ bool Server::enters(Peer& peer, const Claim& claim) {
     closed(peer);
     return false;
   }
-  if (objections_.empty())
-    refuse_at_ = Clock::now() + std::min(options_.timeout, options_.late_comers);
-  objections_.push_back({why, other_size, own_error && !peer.trusted ? claim.rank : -1});
+  object({.why = why,
+          .other_size = other_size,
+          .before = own_error && !claim.stopped && !peer.trusted ? claim.rank : -1,
+          .stopped = own_error && claim.stopped});
   return true;
 }
 
 /// The best of the objections.
-const std::string& Server::why_not() const {
-  const auto best = std::ranges::find_if(objections_, &Objection::other_size);
-  return best != objections_.end() ? best->why : objections_.front().why;
+Refusal Server::why_not() const {
+  auto best = std::ranges::find_if(objections_, &Objection::other_size);
+  if (best == objections_.end()) best = objections_.begin();
+  return {.why = best->why, .whole = best->stopped};
 }
 
 /// Why `claim` is refused; empty if it is accepted.
@@ -378,10 +424,10 @@ void Server::welcome() {
 
 /// The run does not start. Every connected rank is told why, and so is every one that connects
 /// while this process runs.
-void Server::refuse(const std::string& line) {
+void Server::refuse(const Refusal& refusal) {
   if (judged_) return;
   judged_ = true;
-  refusal_ = line;
+  refusal_ = refusal;
   for (const std::unique_ptr<Peer>& peer : peers_) {
     const bool claimed = peer->state == Peer::State::ranked || peer->state == Peer::State::refused;
     if (claimed || peer->trusted) tell_refusal(*peer);
@@ -389,9 +435,12 @@ void Server::refuse(const std::string& line) {
 }
 
 void Server::tell_refusal(Peer& peer) {
+  Packer packer;
+  pack(packer, refusal_);
+  const std::string text = packer.take();
   const std::string signature =
-      proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, refusal_);
-  if (peer.stream.send(FrameKind::refusal, Packer().text(refusal_).text(signature).take()))
+      proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, text);
+  if (peer.stream.send(FrameKind::refusal, Packer().text(text).text(signature).take()))
     told_.insert(peer.host);
 }
 

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,8 +28,16 @@ Claim unpack_claim(Unpacker& in);
 void pack(Packer& out, const Status& status);
 Status unpack_status(Unpacker& in);
 
+/// Why there is no run.
+struct Refusal {
+  std::string why;
+  bool whole = false;  ///< MeetingError::whole.
+};
+void pack(Packer& out, const Refusal& refusal);
+Refusal unpack_refusal(Unpacker& in);
+
 /// First bytes of every connection.
-inline constexpr std::string_view kMagic = "gristmill control 2";
+inline constexpr std::string_view kMagic = "gristmill control 3";
 inline constexpr size_t kNonce = 16, kProof = 32;
 /// Longest frame of a side that has not yet proved that it knows the secret, of a claim, and of a
 /// rank.
@@ -45,8 +52,6 @@ class Server {
   Server(const ControlOptions& options, Socket listener, Socket own);
   /// Ends the thread; connections close.
   ~Server();
-  /// No meeting: every rank is told why. No effect once it is complete. Any thread.
-  void give_up(const std::string& why);
   /// Whether a rank of every host has been told why there is no run. Any thread.
   bool all_hosts_told() const noexcept { return hosts_told_; }
   /// Whether every host knows that the run is over. Any thread.
@@ -57,6 +62,13 @@ class Server {
  private:
   struct Peer;
   using PeerList = std::vector<std::unique_ptr<Peer>>;
+  /// Why the run will not start.
+  struct Objection {
+    std::string why;
+    bool other_size = false;  ///< Ranks differ in their number: the cause of other objections.
+    int before = -1;  ///< A rank's own error: it does not count once the rank comes without one.
+    bool stopped = false;  ///< A rank was asked to stop.
+  };
 
   void run();
   void accept_some();
@@ -67,9 +79,12 @@ class Server {
   void admit(Peer& peer, const Frame& frame);
   std::string objection(const Claim& claim) const;
   bool enters(Peer& peer, const Claim& claim);
-  const std::string& why_not() const;
+  void object(Objection objection);
+  void refuse_if_clear();
+  void stopped(Peer& peer, const std::string& why);
+  Refusal why_not() const;
   void welcome();
-  void refuse(const std::string& line);
+  void refuse(const Refusal& refusal);
   void tell_refusal(Peer& peer);
   void closed(Peer& peer);
   int host_of(int rank, int ranks) const;
@@ -83,11 +98,11 @@ class Server {
   void watch();
   void watch_strangers(Clock::time_point now);
   void watch_meeting(Clock::time_point now);
-  std::string own_reason();
   void say_who_is_missing(Clock::time_point now);
   std::string missing() const;
   std::string who_is_missing() const;
   std::string refused() const;
+  bool restarted() const;
   Clock::duration patience() const;
   void watch_ranks(Clock::time_point now);
   void update(Peer& peer, const Status& status);
@@ -114,17 +129,9 @@ class Server {
   std::set<int> know_;    ///< Hosts that know that the run is over,
   std::set<int> return_;  ///< and that will come again, because their ranks were lost then.
   std::atomic<bool> hosts_told_ = false, hosts_know_ = false;
-  /// Why the run will not start.
-  struct Objection {
-    std::string why;
-    bool other_size = false;  ///< Ranks differ in their number: the cause of other objections.
-    int before = -1;  ///< A rank's own error: it does not count once the rank comes without one.
-  };
   std::vector<Objection> objections_;  ///< Later ranks are told too.
   Clock::time_point refuse_at_{};
-  std::string refusal_;  ///< Once it has been told.
-  std::mutex given_up_mutex_;
-  std::string given_up_;          ///< Why rank 0 itself wants no meeting.
+  Refusal refusal_;               ///< Once it has been told.
   bool waits_ = false;            ///< It has been said who is waited for.
   std::set<std::string> nonces_;  ///< Nonces of all proved hellos: none is accepted twice.
   int refused_ = 0;               ///< Number of connections without the secret, and some of their

@@ -131,32 +131,29 @@ Clock::duration Server::patience() const {
   for (size_t i = 0; i < ranks_.size(); ++i)
     if (ranks_[i] != nullptr) hosts.insert(claims_[i].host);
   const bool all_hosts = static_cast<int>(hosts.size()) >= options_.launch.nodes;
-  return all_hosts ? options_.timeout : std::max(options_.timeout, options_.host_timeout);
+  if (all_hosts) return options_.timeout;
+  return std::max(options_.timeout, restarted() ? options_.rejoin_timeout : options_.host_timeout);
 }
 
-void Server::give_up(const std::string& why) {
-  const std::lock_guard<std::mutex> lock(given_up_mutex_);
-  if (given_up_.empty()) given_up_ = why;
-}
-
-std::string Server::own_reason() {
-  const std::lock_guard<std::mutex> lock(given_up_mutex_);
-  return given_up_;
+/// Whether this is no first start of the run. Rank 0's own host may be new in it.
+bool Server::restarted() const {
+  return options_.launch.restarts > 0 ||
+         std::ranges::any_of(claims_, [](const Claim& claim) { return claim.restarts > 0; });
 }
 
 void Server::watch_meeting(Clock::time_point now) {
-  if (const std::string why = own_reason(); !why.empty()) return refuse(why);
   if (!objections_.empty()) {  // they say more than who is missing.
     if (now >= refuse_at_) refuse(why_not());
     return;
   }
-  if (now - last_arrival_ >= patience()) return refuse(who_is_missing());
+  if (now - last_arrival_ >= patience())
+    return refuse({.why = who_is_missing(), .whole = restarted()});
   say_who_is_missing(now);
 }
 
 /// Once, where a restart waits for a host that may be gone.
 void Server::say_who_is_missing(Clock::time_point now) {
-  if (waits_ || options_.launch.restarts == 0 || now - start_ < kWaitIsSaid) return;
+  if (waits_ || !restarted() || now - start_ < kWaitIsSaid) return;
   waits_ = true;
   if (options_.print)
     options_.print(missing() + ": not back: waiting, at most " + seconds(patience()));

@@ -20,7 +20,7 @@ enum class FrameKind : uint8_t {
   challenge,  ///< server: nonce, proof.
   claim,      ///< rank: Claim, proof.
   roster,     ///< server: all claims, proof.
-  refusal,    ///< server, instead of the roster: text, proof.
+  refusal,    ///< server, instead of the roster: a packed Refusal, proof.
   set,        ///< rank: key, value.
   get,        ///< rank: key; answered by `value` once a rank has set it.
   value,      ///< server: key, value.
@@ -33,7 +33,8 @@ enum class FrameKind : uint8_t {
   all_left,   ///< server: that of all ranks is: the run is over.
   post,       ///< rank: to whom (-1: all others), topic, text. Server: from whom, topic, text.
   farewell,   ///< rank: it knows that the run is over, and will close its connection.
-  over        ///< server, instead of the roster: the run is over; empty, proof.
+  over,       ///< server, instead of the roster: the run is over; empty, proof.
+  stop        ///< rank, instead of waiting for the roster: it was asked to stop: text.
 };
 
 /// One message on a connection.

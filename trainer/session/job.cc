@@ -179,7 +179,9 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
                    .version = std::string(cli::version()),
                    .config = comparable(config_),
                    .pid = getpid(),
-                   .error = error};
+                   .restarts = launch_.restarts,
+                   .error = error,
+                   .stopped = tells_stop_};
   if (launch_.devices > 0 || (ops != nullptr && ops->device() == ops::Device::cuda))
     options.claim.device =
         concat("GPU ", launch_.device >= 0 ? launch_.device : launch_.local_rank);
@@ -187,10 +189,8 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
   const bool patient = patience_.count() == 0;
   options.start_timeout = in_ms(config_.distributed_timeout_minutes * 60);
   options.timeout = patient ? in_ms(config_.meeting_timeout_seconds) : patience_;
-  const std::chrono::milliseconds rejoin = in_ms(config_.rejoin_timeout_minutes * 60);
-  options.host_timeout = !patient               ? patience_
-                         : launch_.restarts > 0 ? rejoin
-                                                : options.start_timeout;
+  options.host_timeout = patient ? options.start_timeout : patience_;
+  options.rejoin_timeout = patient ? in_ms(config_.rejoin_timeout_minutes * 60) : patience_;
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
   options.hosts_apart = hosts_apart();
@@ -227,7 +227,8 @@ int Job::unmet(const rendezvous::MeetingError& error, bool stopped) {
     return exit_status::kComplete;
   }
   if ((!error.told && first_to_speak()) || speaks_for_host()) console_.error(cli::describe(error));
-  const bool whole = stopped || launch_.restarts > 0;  // nothing was done since the checkpoint.
+  // Nothing was done since the checkpoint.
+  const bool whole = stopped || error.whole || launch_.restarts > 0;
   return whole && goes_on_ ? exit_status::kResumable : exit_status::kFailed;
 }
 
@@ -271,9 +272,11 @@ int Job::tell(const std::exception& error) {
   return status;
 }
 
-void Job::tell_hosts(const std::string& line, std::function<std::string()> stop) {
-  patience_ = in_ms(config_.meeting_timeout_seconds);
+void Job::tell_hosts(const std::string& line, bool stopped, std::function<std::string()> stop) {
+  patience_ =
+      stopped ? milliseconds(rendezvous::kStopIsTold) : in_ms(config_.meeting_timeout_seconds);
   tells_ = true;
+  tells_stop_ = stopped;
   late_comers_ = milliseconds(0);
   stop_ = std::move(stop);
   try {

@@ -70,9 +70,10 @@ class Job {
   /// the exit status.
   int tell(const std::exception& error);
   /// For a launcher that starts its ranks no more: in their place tells those of the other hosts,
-  /// which would wait for them. Waits for every host, at most --meeting-timeout-seconds; `stop` as
+  /// which would wait for them. Waits for every host, at most --meeting-timeout-seconds;
+  /// `stopped`: because it was asked to stop, and then at most rendezvous::kStopIsTold. `stop` as
   /// rendezvous::ControlOptions::stop.
-  void tell_hosts(const std::string& line, std::function<std::string()> stop);
+  void tell_hosts(const std::string& line, bool stopped, std::function<std::string()> stop);
   /// For a rank that has not met the others: says why, where nobody else does. Returns the exit
   /// status. `stopped`: it was asked to stop.
   int unmet(const rendezvous::MeetingError& error, bool stopped);
@@ -124,6 +125,7 @@ class Job {
   std::atomic<bool> at_fault_ = false;     ///< Whether this rank's device has failed.
   std::chrono::milliseconds patience_{0};  ///< For the rendezvous; 0: as configured.
   bool tells_ = false;                     ///< It is only for telling the others something,
+  bool tells_stop_ = false;                ///< that it was asked to stop,
   std::function<std::string()> stop_;      ///< until this says why not.
   std::chrono::milliseconds late_comers_ = rendezvous::ControlOptions{}.late_comers;
   std::unique_ptr<rendezvous::Control> control_;

@@ -24,6 +24,7 @@
 #include "tools/cli/text.h"
 #include "trainer/rendezvous/sha256.h"
 #include "trainer/rendezvous/wire.h"
+#include "trainer/session/stop.h"
 #include "trainer/session/training_loop.h"
 
 namespace trainer {
@@ -53,6 +54,7 @@ struct Ending {
   int status =
       exit_status::kFailed;  ///< Of the run; exit_status::kRankLost if another start may follow.
   int signal = 0;            ///< The signal that requested the end; 0: none.
+  bool insisted = false;     ///< It was given again, after a while.
   std::vector<int> gone;     ///< Devices that could not be opened.
   /// The device of the lost rank, if it is clear which.
   std::optional<int> lost;
@@ -111,6 +113,8 @@ class Attempt {
   std::chrono::milliseconds grace_;
   Clock::time_point kill_at_{};
   int stopped_by_ = 0;
+  Clock::time_point stopped_at_{};
+  bool insisted_ = false;  ///< A later signal has ended the ranks, whatever they did.
 };
 
 Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices, int restarts)
@@ -182,7 +186,12 @@ void Attempt::reap() {
 }
 
 void Attempt::pass_on(int number) {
-  if (stopped_by_ == 0) stopped_by_ = number;
+  const Clock::time_point now = Clock::now();
+  if (stopped_by_ == 0) {
+    stopped_by_ = number;
+    stopped_at_ = now;
+  }
+  insisted_ = insisted_ || now - stopped_at_ >= StopRequest::kTogether;
   for (const Process& process : processes_)
     if (!process.over) kill(process.pid, number);
 }
@@ -212,7 +221,10 @@ Ending Attempt::wait() {
 /// A rank that died by itself is lost, else one that did not end when the others had; but if no
 /// rank was left to tell the others, these had no reason to end.
 Ending Attempt::ending() const {
-  Ending out{.status = status(), .signal = stopped_by_, .over = end_file_.written()};
+  Ending out{.status = status(),
+             .signal = stopped_by_,
+             .insisted = insisted_,
+             .over = end_file_.written()};
   const bool told = std::ranges::any_of(processes_, [](const Process& p) { return p.spoke(); });
   std::vector<const Process*> died, stayed;
   for (const Process& p : processes_) {
@@ -352,17 +364,19 @@ int given_up(const LauncherOptions& options, bool safe) {
   return safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
 }
 
-/// Tells the other hosts that this one ends. Returns a signal that ended that; 0: none.
-int tell_the_others(const LauncherOptions& options, const std::string& line,
-                    cli::Console& console) {
-  if (options.max_restarts == 0 || !options.tell_hosts) return 0;
-  console.error(line);
+/// Tells the other hosts that this one ends. `stopped`: because it was asked to; signals that come
+/// together with that ask the same. Returns a signal that ended the telling; 0: none.
+int tell_the_others(const LauncherOptions& options, const std::string& line, bool stopped) {
+  if (!options.tell_hosts) return 0;
   int signal = 0;
-  options.tell_hosts(line + "; its own messages say why", [&]() -> std::string {
+  const Clock::time_point begin = Clock::now();
+  options.tell_hosts(line, stopped, [&]() -> std::string {
     const sigset_t set = watched_set();
     const timespec none{};
     const int number = signal != 0 ? signal : sigtimedwait(&set, nullptr, &none);
-    if (number <= 0 || number == SIGCHLD) return "";
+    const bool same = stopped && (number == SIGTERM || number == SIGUSR1) &&
+                      Clock::now() - begin < StopRequest::kTogether;
+    if (number <= 0 || number == SIGCHLD || same) return "";
     signal = number;
     return strsignal(number);
   });
@@ -375,11 +389,26 @@ void say_how_to_go_on(const LauncherOptions& options, int64_t now, cli::Console&
     console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
 }
 
-/// Whether ranks that had not yet taken over the signal were ended by it in a later start: nothing
-/// was done since the last checkpoint.
-bool stopped_while_starting(const LauncherOptions& options, const Ending& ending, int restarts) {
-  const bool stop = ending.signal == SIGTERM || ending.signal == SIGUSR1;
-  return stop && restarts > 0 && options.resumable && ending.status == 128 + ending.signal;
+/// Whether the end was asked for by a signal that ranks heed.
+bool stopped(const Ending& ending) {
+  return (ending.signal == SIGTERM || ending.signal == SIGUSR1) && !ending.insisted;
+}
+
+/// Whether ranks that had not yet taken over the signal were ended by it: nothing was done since
+/// the last checkpoint.
+bool stopped_while_starting(const Ending& ending) {
+  return stopped(ending) && ending.status == 128 + ending.signal;
+}
+
+/// Says that a signal came between two starts, or in one; also to the other hosts, which start, or
+/// wait for this one.
+void say_stopped(const LauncherOptions& options, const Ending& ending, const std::string& host,
+                 bool again, cli::Console& console) {
+  const std::string line = concat(host, ending.signal == SIGTERM ? "SIGTERM" : "SIGUSR1",
+                                  ": stopped before the ranks had started", again ? " again" : "");
+  const bool continues = options.resumable && options.to_go_on.empty();
+  console.note(concat(line, continues ? "; the same command continues" : ""));
+  if (options.host.world_size > 1) tell_the_others(options, line, true);
 }
 
 /// As launch_ranks, with the signal that ended it. `options.host.began_ms` is set.
@@ -398,12 +427,12 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (!ending.line.empty()) console.error(ending.line);
     const bool no_device = ending.status == exit_status::kNoDevice;
     if (ending.status == exit_status::kResumable) ending.status = given_up(options, true);
-    if (stopped_while_starting(options, ending, restarts)) {
-      console.note(concat(host, ending.signal == SIGTERM ? "SIGTERM" : "SIGUSR1",
-                          ": stopped before the ranks had started again",
-                          options.to_go_on.empty() ? "; the same command continues" : ""));
-      say_how_to_go_on(options, iteration(), console);
-      ending.status = given_up(options, true);
+    if (stopped_while_starting(ending)) {
+      say_stopped(options, ending, host, restarts > 0, console);
+      if (options.resumable) {
+        say_how_to_go_on(options, iteration(), console);
+        ending.status = given_up(options, true);
+      }
     }
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
     // The other hosts have ended, or will, and would not come again.
@@ -417,8 +446,13 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     ending.status = given_up(options, safe);
     const int64_t now = iteration();
     const bool left = budget.take(now), again = ending.signal == 0 && left;
-    if (many_hosts && ending.signal == 0 && !left)
-      ending.signal = tell_the_others(options, concat(host, budget.used_up()), console);
+    if (many_hosts && ending.signal == 0 && !left && options.max_restarts > 0) {
+      const std::string line = concat(host, budget.used_up());
+      console.error(line);
+      ending.signal = tell_the_others(options, line + "; its own messages say why", false);
+    } else if (many_hosts && stopped(ending) && options.max_restarts > 0) {
+      say_stopped(options, ending, host, true, console);
+    }
     if (!again || !devices.go_on(ending, now)) {
       if (!many_hosts && ending.signal == 0 && !left && options.max_restarts > 0)
         console.error(budget.used_up());

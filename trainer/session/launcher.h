@@ -40,8 +40,11 @@ struct LauncherOptions {
   /// Whether a checkpoint of the run is on disk. Without it any progress counts.
   std::function<bool()> saved;
   /// With several hosts: tells the others, which would wait for this one, that its ranks do not
-  /// start again; ends early when the second argument gives a reason.
-  std::function<void(const std::string&, const std::function<std::string()>&)> tell_hosts;
+  /// start again; `stopped`: because this host was asked to stop. Ends early when `stop` gives a
+  /// reason.
+  std::function<void(const std::string& line, bool stopped,
+                     const std::function<std::string()>& stop)>
+      tell_hosts;
 };
 
 /// A value for rendezvous::Launch::run that no other run has.

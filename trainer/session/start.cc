@@ -64,6 +64,12 @@ void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const TrainC
   }
 }
 
+// " (--train-iters 120)", where the command has the schedule's number in another unit.
+std::string follows_from(const TrainConfig& config, const std::string& flag) {
+  const std::string source = schedule_source(config, flag);
+  return source.empty() ? "" : concat(" (", source, ")");
+}
+
 // Megatron's rule: both must agree, unless the command says which of the two applies.
 void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSchedule& schedule,
                      const std::string& path) {
@@ -80,7 +86,7 @@ void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSc
     const bool constant = config.weight_decay_incr_style == "constant";
     const bool decay = flag == "start-weight-decay" || flag == "end-weight-decay";
     throw UsageError(concat(path, ": --", constant && decay ? "weight-decay" : flag, " is ", value,
-                            ", this command's is ", now->second,
+                            ", this command's is ", now->second, follows_from(config, flag),
                             ": give --override-opt_param-scheduler to take the command's, or "
                             "--use-checkpoint-opt_param-scheduler to take the checkpoint's"));
   }

@@ -216,7 +216,12 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
   EXPECT_EQ(with([](TrainConfig& c) { c.valid_data_path = {"v"}; }),
             "--train-data-path and its like exclude --data-path and --split");
   EXPECT_EQ(with([](TrainConfig& c) { c.lr_warmup_iters = 10; }),
-            "warm-up of 20 samples is not shorter than the decay of 20 samples");
+            "warm-up of 20 samples (--lr-warmup-iters 10) is not shorter than the decay of 20 "
+            "samples (--train-iters 10)");
+  EXPECT_EQ(with([](TrainConfig& c) { c.lr_warmup_samples = 30, c.lr_decay_samples = 25; }),
+            "warm-up of 30 samples is not shorter than the decay of 25 samples");
+  EXPECT_EQ(with([](TrainConfig& c) { c.lr_warmup_init = 1, c.lr_warmup_iters = 1; }),
+            "--lr-warmup-init 1 is above --lr 0.001");
   EXPECT_EQ(error_of(small_config()), "");
 }
 

@@ -136,6 +136,77 @@ TEST_F(ControlTest, ARankThatIsToldToStopWhenAllHaveMetTakesPart) {
   EXPECT_EQ(asked, 1);
 }
 
+// The others would wait for it. One that comes meanwhile is told, too.
+TEST_F(ControlTest, ARankThatIsToldToStopBeforeAllHaveMetEndsTheWaitOfAll) {
+  for (const int stops : {0, 1}) {
+    SCOPED_TRACE(stops);
+    const Clock::time_point begin = Clock::now();
+    const std::vector<Told> told = run(
+        4,
+        [&](ControlOptions& o) {
+          if (o.claim.rank == 2) std::this_thread::sleep_for(milliseconds(2000));
+          const Clock::time_point start = Clock::now();
+          if (o.claim.rank == stops)
+            o.stop = [start] {
+              return std::string(Clock::now() - start < milliseconds(700) ? "" : "SIGTERM");
+            };
+          o.claim.rank -= o.claim.rank == 3 ? 10 : 0;
+        },
+        [](Control&) { FAIL(); });
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(40));
+    for (const size_t rank : {0, 1, 2}) {
+      EXPECT_EQ(told[rank].error, "rank " + std::to_string(stops) +
+                                      " (here, cpu): SIGTERM: stopped while it waited for the "
+                                      "others");
+      EXPECT_TRUE(told[rank].whole);
+      EXPECT_EQ(told[rank].told, rank != 0);
+    }
+  }
+}
+
+// It was told so while it opened its device, or while rank 0 did.
+TEST_F(ControlTest, ARankThatStopsBeforeRankZeroIsThereTellsIt) {
+  for (const bool comes : {true, false}) {
+    const Clock::time_point begin = Clock::now();
+    const std::vector<Told> told = run(
+        3,
+        [&](ControlOptions& o) {
+          if (o.claim.rank == 0 && comes) std::this_thread::sleep_for(milliseconds(1500));
+          if (o.claim.rank == 1) o.stop = [] { return std::string("SIGUSR1"); };
+          o.claim.rank -= o.claim.rank == 2 || (o.claim.rank == 0 && !comes) ? 10 : 0;
+        },
+        [](Control&) { FAIL(); });
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(40));
+    const std::string line = "rank 1 (here, cpu): SIGUSR1: stopped while it waited for the others";
+    EXPECT_EQ(told[1].error, line);
+    EXPECT_EQ(told[1].told, comes);
+    EXPECT_TRUE(told[1].whole);
+    EXPECT_EQ(told[0].error, comes ? line : "");
+    EXPECT_EQ(told[0].whole, comes);
+  }
+}
+
+// Rank 0's host is a new one in a run that goes on: the others say that it is no first start.
+TEST_F(ControlTest, AHostThatDoesNotComeBackToANewRankZeroLosesNothing) {
+  for (const int restarts : {0, 1}) {
+    const std::vector<Told> told = run(
+        3,
+        [&](ControlOptions& o) {
+          o.launch.nodes = 3;
+          o.timeout = std::chrono::seconds(1);
+          (restarts > 0 ? o.rejoin_timeout : o.host_timeout) = kBriefly;
+          if (o.claim.rank == 1) o.launch.restarts = o.claim.restarts = restarts;
+          o.claim.host = "host" + std::to_string(o.claim.rank);
+          o.claim.rank -= o.claim.rank == 2 ? 10 : 0;
+        },
+        [](Control&) { FAIL(); });
+    for (const size_t rank : {0, 1}) {
+      EXPECT_THAT(told[rank].error, HasSubstr("rank 2 of 3 did not come within 3 s"));
+      EXPECT_EQ(told[rank].whole, restarts > 0);
+    }
+  }
+}
+
 // Ranks that wait for the last one send nothing meanwhile; that is no silence.
 TEST_F(ControlTest, AWaitInTheMeetingThatIsLongerThanAHangHarmsNobody) {
   std::atomic<int> ended = 0;

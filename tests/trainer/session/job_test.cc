@@ -112,12 +112,12 @@ TEST(JobTest, OneRankOfAHostSaysWhyRanksDidNotMeet) {
 // What was not begun loses nothing: the same command continues, if it loads what it saves.
 TEST(JobTest, AStartThatDidNotMeetCanBeRepeatedWhereNothingIsLost) {
   TrainConfig config;
-  const auto status = [&](int restarts, bool stopped) {
+  const auto status = [&](int restarts, bool stopped, bool whole = false) {
     int out = 0;
     printed([&](cli::Console& console) {
       rendezvous::Launch launch = place("environment", 0);
       launch.restarts = restarts;
-      out = Job(launch, config, console).unmet({"nobody came", false}, stopped);
+      out = Job(launch, config, console).unmet({"nobody came", false, false, whole}, stopped);
     });
     return out;
   };
@@ -126,6 +126,7 @@ TEST(JobTest, AStartThatDidNotMeetCanBeRepeatedWhereNothingIsLost) {
   EXPECT_EQ(status(0, false), exit_status::kFailed);
   EXPECT_EQ(status(0, true), exit_status::kResumable);
   EXPECT_EQ(status(1, false), exit_status::kResumable);
+  EXPECT_EQ(status(0, false, true), exit_status::kResumable);  // another one was stopped.
 }
 
 /// A checkpoint of one tensor, in memory.

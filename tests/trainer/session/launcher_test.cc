@@ -49,12 +49,11 @@ TEST(FakeRank, DISABLED_Ends) {
   if (number("FAKE_OVER") == 1 && write(number("GRISTMILL_END_FILE"), ".", 1) != 1)
     _exit(exit_status::kUsage);
   if (number("FAKE_SAYS") == 1) dprintf(2, "began %s\n", std::getenv("GRISTMILL_BEGAN_MS"));
-  if (number("GRISTMILL_DEVICE") != number("FAKE_DEVICE")) {
-    if (number("FAKE_OTHERS") == kSleeps) std::this_thread::sleep_for(std::chrono::minutes(1));
-    _exit(number("FAKE_OTHERS"));
-  }
-  if (number("FAKE_STATUS") < 0) std::raise(-number("FAKE_STATUS"));
-  _exit(number("FAKE_STATUS"));
+  const bool fails = number("GRISTMILL_DEVICE") == number("FAKE_DEVICE");
+  const int status = number(fails ? "FAKE_STATUS" : "FAKE_OTHERS");
+  if (status == kSleeps) std::this_thread::sleep_for(std::chrono::minutes(1));
+  if (status < 0) std::raise(-status);
+  _exit(status);
 }
 
 /// What a run printed and ended with.
@@ -265,12 +264,14 @@ TEST(Launcher, AHostOfSeveralSaysWhichItIs) {
   options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
   const Outcome run = launch(-SIGKILL, exit_status::kResumable, options);
   EXPECT_EQ(run.status, exit_status::kResumable);
-  EXPECT_EQ(run.lines,
-            "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
-            "tell where\n"
-            "trainer: node 1 of 2: restart 1 of 1 with 3 ranks\n"
-            "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
-            "tell where\n");
+  EXPECT_EQ(
+      run.lines,
+      "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
+      "tell where\n"
+      "trainer: node 1 of 2: restart 1 of 1 with 3 ranks\n"
+      "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
+      "tell where\n"
+      "trainer: node 1 of 2: no restart is left: 1 without a newer checkpoint between them\n");
 }
 
 // On several hosts a rank that ends as at the end of the run says that all others have left it: no
@@ -292,7 +293,10 @@ TEST(Launcher, ARankThatIsKilledWhenTheRunIsOverRestartsNothing) {
     const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
     unsetenv("FAKE_OVER");
     EXPECT_EQ(run.status, over ? exit_status::kComplete : exit_status::kResumable);
-    EXPECT_EQ(run.lines, over ? "" : "trainer: node 1 of 2: restart 1 of 1 with 3 ranks\n");
+    EXPECT_EQ(run.lines, over ? ""
+                              : "trainer: node 1 of 2: restart 1 of 1 with 3 ranks\n"
+                                "trainer: node 1 of 2: no restart is left: 1 without a newer "
+                                "checkpoint between them\n");
   }
 }
 
@@ -300,8 +304,10 @@ TEST(Launcher, ARankThatIsKilledWhenTheRunIsOverRestartsNothing) {
 TEST(Launcher, AHostWithoutRestartsTellsTheOthersOnce) {
   std::vector<std::string> told;
   LauncherOptions options{.max_restarts = 2, .resumable = true};
-  options.tell_hosts = [&](const std::string& line, const std::function<std::string()>& stop) {
+  options.tell_hosts = [&](const std::string& line, bool stopped,
+                           const std::function<std::string()>& stop) {
     EXPECT_EQ(stop(), "");
+    EXPECT_FALSE(stopped);
     told.push_back(line);
   };
   EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, options).status, exit_status::kResumable);
@@ -327,13 +333,48 @@ TEST(Launcher, TellingTheOthersEndsWhenItIsAsked) {
   LauncherOptions options{.max_restarts = 1, .resumable = true};
   options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
   std::string heard;
-  options.tell_hosts = [&](const std::string&, const std::function<std::string()>& stop) {
+  options.tell_hosts = [&](const std::string&, bool, const std::function<std::string()>& stop) {
     raise(SIGTERM);
     heard = stop();
     EXPECT_EQ(stop(), heard);
   };
   EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, options).status, exit_status::kResumable);
   EXPECT_EQ(heard, "Terminated");
+}
+
+// The other hosts would wait for this one. The signal comes before its ranks have taken it over, or
+// while they end for another reason.
+TEST(Launcher, AHostThatIsStoppedBeforeItsRanksHaveStartedTellsTheOthers) {
+  const std::string stopped = "node 1 of 2: SIGTERM: stopped before the ranks had started";
+  const auto run = [&](int own_status, LauncherOptions options, std::vector<std::string>& told) {
+    options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+    options.tell_hosts = [&](const std::string& line, bool by_signal,
+                             const std::function<std::string()>& stop) {
+      raise(SIGTERM);  // together with the first one: the same request.
+      EXPECT_EQ(stop(), "");
+      raise(SIGINT);
+      EXPECT_EQ(stop(), "Interrupt");
+      EXPECT_TRUE(by_signal);
+      told.push_back(line);
+    };
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      kill(getpid(), SIGTERM);
+    }).detach();
+    return launch(own_status, kSleeps, options);
+  };
+  std::vector<std::string> told;
+  Outcome first = run(kSleeps, {.resumable = true}, told);
+  EXPECT_EQ(first.status, exit_status::kResumable);
+  EXPECT_EQ(first.lines, "trainer: " + stopped + "; the same command continues\n");
+  EXPECT_THAT(told, testing::ElementsAre(stopped));
+  EXPECT_EQ(run(kSleeps, {}, told).status, 128 + SIGTERM);
+  EXPECT_THAT(told, testing::ElementsAre(stopped, stopped));
+  told.clear();
+  first = run(exit_status::kRankLost,
+              {.max_restarts = 2, .resumable = true, .grace = std::chrono::seconds(2)}, told);
+  EXPECT_EQ(first.status, exit_status::kResumable);
+  EXPECT_THAT(told, testing::ElementsAre(stopped + " again"));
 }
 
 // Ranks that do not hear of a lost one are ended after a while.
