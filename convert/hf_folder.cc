@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include <regex>
 #include <set>
 #include <system_error>
+#include <vector>
 
 #include "convert/families/families.h"
 #include "convert/set_aside.h"
@@ -46,24 +48,33 @@ constexpr const char* kTransformersVersion = "4.46.3";
 using Named = std::pair<std::string, TensorSource>;
 
 // The files of a model that have no name in its folder yet: complete, and on the disk. Those that
-// still have none when this object ends are removed.
+// still have none when this object ends, or when a signal ends the process, are removed.
 class UnnamedFiles {
  public:
   /// Only the owner can read them before they have the permissions of the files they replace.
   explicit UnnamedFiles(const fs::path& folder) : folder_(folder / kUnnamedFiles) {
     if (::mkdir(folder_.c_str(), 0700) != 0)
       throw std::system_error(errno, std::generic_category(), folder_.string());
+    unnamed_.emplace_back(folder_.string());
   }
   ~UnnamedFiles() { remove(); }
   UnnamedFiles(const UnnamedFiles&) = delete;
   UnnamedFiles& operator=(const UnnamedFiles&) = delete;
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories(fs::path(path(name)).parent_path());
-    indexed::OutputFile out(path(name));
-    out.write(text);
-    out.commit();
+  void write(const std::string& name, const std::string& text) {
+    const fs::path folder = fs::path(path(name)).parent_path();
+    if (fs::create_directory(folder)) unnamed_.emplace_back(folder.string());
+    write(name, [&](const std::string& path) {
+      indexed::OutputFile out(path);
+      out.write(text);
+      out.commit();
+    });
+  }
+  /// `work` makes the file at a path. A signal that comes just as it is finished finds it here.
+  void write(const std::string& name, const std::function<void(const std::string&)>& work) {
+    unnamed_.emplace_back(path(name));
+    work(path(name));
   }
   void remove() const noexcept {
     std::error_code ignored;
@@ -72,6 +83,7 @@ class UnnamedFiles {
 
  private:
   fs::path folder_;
+  std::vector<indexed::RemovedAtSignal> unnamed_;
 };
 
 std::string torch_dtype(const std::string& dtype) {
@@ -405,10 +417,12 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   fs::remove_all(fs::path(target.folder) / kUnnamedFiles);  // of a killed run
   undo_killed(target.folder);
   replaced_files(target, names);  // refuses before any work
-  const UnnamedFiles files(target.folder);
+  UnnamedFiles files(target.folder);
   HfResult result;
   for (size_t i = 0; i < shards.size(); ++i) {
-    write_shard(shards[i], files.path(shard_name(i, shards.size())), target, result, total);
+    files.write(shard_name(i, shards.size()), [&](const std::string& path) {
+      write_shard(shards[i], path, target, result, total);
+    });
   }
   result.shards = static_cast<int64_t>(shards.size());
   if (shards.size() > 1) files.write(kIndex, index_json(shards, total));

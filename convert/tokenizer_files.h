@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "convert/set_aside.h"
+#include "libindexed/output_file.h"
 #include "libtok/loaders.h"
 
 namespace indexed {
@@ -97,6 +98,7 @@ class TokenizerBeside {
  private:
   std::vector<std::unique_ptr<indexed::OutputFile>> files_;
   std::string folder_, unfinished_;
+  std::vector<indexed::RemovedAtSignal> folders_;  ///< Those below unfinished_, and it.
   bool replace_;
 };
 

@@ -186,6 +186,7 @@ static void save(const CanonicalModel& model, trainer::CheckpointRoot& root, int
   name_file("vocab-file", model.tokenizer.vocab_file);
   name_file("merge-file", model.tokenizer.merge_file);
   name_file("tokenizer-model", model.tokenizer.name_or_path);
+  meta.tokenizer_hash = model.tokenizer.hash;
   meta.state.iteration = model.iteration;
   root.save(std::move(meta), shards, 0);
 }
@@ -224,7 +225,8 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
     return std::any_of(tokenizer.files.begin(), tokenizer.files.end(),
                        [&](const TokenizerFile& file) { return file.name == name; });
   };
-  model.tokenizer = {};
+  // The files beside the checkpoint say which tokenizer it has; without any, only the hash does.
+  model.tokenizer = {.hash = tokenizer.files.empty() ? model.tokenizer.hash : ""};
   if (tokenizer.copied && !tokenizer.files.empty())
     model.tokenizer = {.type = "HuggingFaceTokenizer", .name_or_path = folder.string()};
   else if (!tokenizer.files.empty())

@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -229,6 +230,9 @@ bool equal_files(int a, const std::string& path) {
 // The number of active sections, and the signal that arrived during one.
 std::atomic<int> naming = 0;
 std::atomic<int> waiting_signal = 0;
+// A signal's files go, and then the process ends: what begins to give names waits for that, so that
+// no file of a set is missing among those that have a name.
+std::atomic<bool> removing = false;
 
 // Whether a file got its name in the active section.
 std::atomic<bool> named = false;
@@ -519,6 +523,8 @@ bool left_unfinished(const std::string& path) { return !left_temporaries(path).e
 
 NamingSection::NamingSection() noexcept : errors_before_(std::uncaught_exceptions()) {
   if (naming++ == 0) named = false;
+  constexpr timespec kMoment = {0, 1'000'000};
+  while (removing.load()) ::nanosleep(&kMoment, nullptr);
 }
 
 NamingSection::~NamingSection() {
@@ -532,8 +538,18 @@ NamingSection::~NamingSection() {
   if (const int signal = waiting_signal.exchange(0); signal != 0) ::raise(signal);
 }
 
+RemovedAtSignal::RemovedAtSignal(const std::string& path) : slot_(take_slot(path)) {}
+
+RemovedAtSignal::RemovedAtSignal(RemovedAtSignal&& other) noexcept
+    : slot_(std::exchange(other.slot_, -1)) {}
+
+RemovedAtSignal::~RemovedAtSignal() { give_slot(slot_); }
+
 bool remove_temporaries(int signal) noexcept {
-  if (naming.load() > 0) {
+  while (true) {
+    removing = true;
+    if (naming.load() == 0) break;
+    removing = false;
     waiting_signal.store(signal);
     // The section may have ended in between; then nothing else would raise the signal.
     if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
@@ -541,6 +557,10 @@ bool remove_temporaries(int signal) noexcept {
   const int saved = errno;
   for (int i = 0; i < kSlots; ++i) {
     if (states[i].load() == in_use) ::unlink(paths[i]);
+  }
+  // Folders, now empty; one in another goes at the first time.
+  for (int i = 0; i < 2 * kSlots; ++i) {
+    if (states[i % kSlots].load() == in_use) ::rmdir(paths[i % kSlots]);
   }
   errno = saved;
   return true;

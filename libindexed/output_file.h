@@ -174,9 +174,23 @@ class NamingSection {
   int errors_before_;
 };
 
+/// A finished file that has no final name yet, or a folder of such files: as long as this object
+/// exists, remove_temporaries() removes it, too.
+class RemovedAtSignal {
+ public:
+  /// Errors: std::system_error if there are too many.
+  explicit RemovedAtSignal(const std::string& path);
+  RemovedAtSignal(RemovedAtSignal&& other) noexcept;
+  RemovedAtSignal& operator=(RemovedAtSignal&&) = delete;
+  ~RemovedAtSignal();
+
+ private:
+  int slot_;
+};
+
 /// For the handler of a signal that ends the process: unlinks the temporary files of all
-/// OutputFiles, after which none may be used, and returns true; false if the handler must return,
-/// because files are being renamed. Async-signal-safe.
+/// OutputFiles, after which none may be used, and what is RemovedAtSignal; returns true; false if
+/// the handler must return, because files are being renamed. Async-signal-safe.
 bool remove_temporaries(int signal) noexcept;
 
 /// Opens an unnamed file in the folder of `beside` for reading and writing, which vanishes when

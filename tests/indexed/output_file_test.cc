@@ -15,9 +15,11 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <span>
 #include <system_error>
+#include <thread>
 
 #include "tests/indexed/scratch.h"
 
@@ -251,11 +253,51 @@ TEST(OutputFile, SignalsRemoveTemporaries) {
       auto* second = new OutputFile(folder / "y");
       first->write("half");
       second->write("half");
+      // What is finished and waits for its name: a folder in a folder, in any order.
+      std::filesystem::create_directories(folder / "hidden/inner");
+      auto* waiting = new std::vector<RemovedAtSignal>();
+      for (const char* name : {"hidden/inner/file", "hidden", "hidden/inner", "hidden/file"}) {
+        if (std::string_view(name).ends_with("file")) write_whole(folder / name, "whole");
+        waiting->emplace_back(folder / name);
+      }
+      write_whole(folder / "named", "whole");
+      const RemovedAtSignal no_longer(folder / "named");
     });
     EXPECT_TRUE(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), number);
-    EXPECT_EQ(folder.num_files(), 0u);
+    EXPECT_EQ(folder.num_files(), 1u);
+    std::filesystem::remove(folder / "named");
   }
+}
+
+// A set whose files have gone must not get its name on another thread.
+TEST(OutputFile, NothingGetsANameWhileASignalsFilesGo) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    static std::atomic<bool> removed = false;
+    sigset_t term;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    ::sigprocmask(SIG_BLOCK, &term, nullptr);
+    ::signal(SIGTERM, [](int caught) {
+      if (!remove_temporaries(caught)) ::_exit(9);
+      removed = true;
+      ::usleep(300'000);
+      ::_exit(7);
+    });
+    std::thread([term] {
+      ::pthread_sigmask(SIG_UNBLOCK, &term, nullptr);
+      ::pause();
+    }).detach();
+    ::kill(::getpid(), SIGTERM);
+    while (!removed) ::usleep(100);
+    const NamingSection section;
+    ::_exit(8);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 TEST(OutputFile, NextRunRemovesWhatSigkillLeft) {

@@ -146,6 +146,28 @@ TEST_P(ConvertKillTest, AtEveryOperationOneModelIsWholeOrNone) {
   EXPECT_GT(seen["qwen2"], 0);
 }
 
+// Unlike SIGKILL: a finished shard of a large model would take the disk until the next conversion.
+TEST_P(ConvertKillTest, ASignalLeavesNothingHidden) {
+  fresh();
+  const long most = operations(convert("qwen2"));
+  int ended_by_it = 0;
+  for (long at = 1; at <= most; ++at) {
+    fresh();
+    std::map<std::string, std::string> fault = at_operation(at, true);
+    fault["FAULT_SIGNAL"] = std::to_string(at % 2 == 0 ? SIGTERM : SIGINT);
+    ended_by_it += run("w", convert("qwen2"), fault).status > 128;
+    std::string hidden;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path("out"))) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with('.') && name != ".trainer.lock") hidden += name + " ";
+    }
+    EXPECT_EQ(hidden, "") << "operation " << at << " of " << most;
+    const std::string what = found();
+    EXPECT_TRUE(what == "llama" || what == "qwen2") << what << ", operation " << at;
+  }
+  EXPECT_GT(ended_by_it, most / 4);
+}
+
 // A conversion that is refused because the old model is there has given it all its names back.
 TEST_P(ConvertKillTest, TheOldModelSurvivesAnyNumberOfFailures) {
   fresh();

@@ -63,6 +63,12 @@ export_of "the start's" --input start
 export_of "another than the start's" --input start $(of b)
 export_of "as many tokens" --input bare $(of b)
 export_of "fewer tokens" --input bare $(of small)
+# A conversion into the trainer's own form keeps the hash where it finds no tokenizer to copy.
+mv a gone
+megatron-to-hf --quiet --to trainer --input out --output again --vocab-size 261
+mv gone a && ls again
+run "the converted one's" $(of copy) --load again --finetune
+run "another than the converted one's" $(of b) --load again --finetune
 cp b/vocab.json a
 text "what was its own" --load out
 export_of "what was its own" --input out

@@ -259,7 +259,10 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   record.commit();  // its folder is on the disk now, too.
   const std::string folder = iteration_folder(path_, iteration);
   if (place_.before_naming) place_.before_naming(temporary);
-  put_in_place(temporary, folder);
+  {
+    const indexed::NamingSection naming;  // a signal that came before it takes the files away.
+    put_in_place(temporary, folder);
+  }
   written_.insert(iteration);
   try {
     if (const int error = indexed::sync_folder(path_); error != 0)
@@ -310,16 +313,23 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
   Meeting meeting(++saves_, place_);
   TemporaryFolder folder(path);  // rank 0 removes it if anything fails.
   if (place_.rank > 0) folder.release();
+  // Of a save by several ranks one that ends must take nothing away: others may name the folder.
+  std::vector<indexed::RemovedAtSignal> unnamed;
+  const auto goes_at_signal = [&](const std::string& what) {
+    if (!many) unnamed.emplace_back(what);
+  };
   std::string why = failure;
   try {
     if (!failure.empty()) throw std::runtime_error(failure);
     make_temporary(path, many);
+    goes_at_signal(path);
     if (place_.rank == 0) remove_leftovers(path);
     refuse_full_disk(path_, shards);
     write_shard_files(meta, place_.rank,
                       {.shards = shards,
                        .open =
                            [&](const std::string& file, std::vector<TensorEntry> tensors) {
+                             goes_at_signal(message(path, "/", file));
                              return create(message(path, "/", file), std::move(tensors));
                            },
                        .given_up = [&] { return many && meeting.given_up(); },
@@ -338,6 +348,7 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
       expect_files(meta, path, place_.patience);
       remove_strangers(meta, path);
     }
+    goes_at_signal(path + "/meta.json");
     commit(meta, path);
   } catch (const std::exception& error) {
     if (!many) throw;

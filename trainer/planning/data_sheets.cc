@@ -36,16 +36,26 @@ constexpr DataSheet kDataSheets[] = {
     {"a30", 165, 0.933, 56, 165, 20},
     {"a100-40gb", 312, 1.555, 108, 400, 240},
     {"a100-80gb", 312, 2.039, 108, 400, 240},
+    {"a100-pcie-40gb", 312, 1.555, 108, 250, 20},
+    {"a100-pcie-80gb", 312, 1.935, 108, 300, 20},
+    {"a800-80gb", 312, 2.039, 108, 400, 160},
+    {"a800-pcie-80gb", 312, 1.935, 108, 300, 20},
     {"a10", 125, 0.600, 72, 150, 20},
     {"a40", 149.7, 0.696, 84, 300, 20},
     {"a6000", 154.8, 0.768, 84, 300, 20},
     {"rtx3090", 71, 0.936, 82, 350, 10},
     {"l4", 121, 0.300, 58, 72, 20},
+    {"l20", 119.5, 0.864, 92, 275, 20},
     {"l40s", 362, 0.864, 142, 350, 20},
     {"rtx6000-ada", 364, 0.960, 142, 300, 20},
     {"rtx4090", 165.2, 1.008, 128, 450, 10},
     {"h100-80gb", 989.4, 3.35, 132, 700, 320},
+    {"h100-pcie", 756, 2.0, 114, 350, 20},
     {"h100-nvl", 835, 3.9, 132, 400, 240},
+    {"h800", 989.4, 3.35, 132, 700, 160},
+    {"h800-pcie", 756, 2.0, 114, 350, 20},
+    {"h20", 148, 4.0, 78, 400, 320},
+    {"h20-3e", 148, 4.8, 78, 400, 320},
     {"gh200-96gb", 989.4, 4.0, 132, 900, 320},
     {"gh200-144gb", 989.4, 4.9, 132, 900, 320},
     {"h200", 989.4, 4.8, 132, 700, 320},
@@ -58,10 +68,6 @@ constexpr DataSheet kDataSheets[] = {
 
 // Shares of the peaks that the H200 sustains at its power limit: bench/training.md.
 constexpr double kHeldProducts = 0.66, kHeldAttention = 0.35, kHeldMemory = 0.8;
-
-}  // namespace
-
-namespace {
 
 /// The words of letters and digits, in lower case.
 std::set<std::string> words_of(std::string_view text) {
@@ -79,6 +85,16 @@ std::set<std::string> words_of(std::string_view text) {
   return words;
 }
 
+/// What drivers call cards whose names have neither the card's name nor its product in them.
+struct DriverName {
+  const char* product;
+  const char* name;
+};
+constexpr DriverName kDriverNames[] = {
+    {"NVIDIA GH200 480GB", "gh200-96gb"},  // the size of the CPU's memory.
+    {"NVIDIA GH200 144G HBM3e", "gh200-144gb"},
+};
+
 }  // namespace
 
 void assume_copies(Card& card) noexcept {
@@ -88,6 +104,8 @@ void assume_copies(Card& card) noexcept {
 }
 
 const ops::Gpu* find_product(std::string_view product) {
+  for (const auto& [known, name] : kDriverNames)
+    if (product == known) return ops::find_gpu(name);
   const std::set<std::string> wanted = words_of(product);
   // All words of a card's name must be in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
   const ops::Gpu* best = nullptr;

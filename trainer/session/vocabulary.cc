@@ -120,6 +120,7 @@ tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFil
 }  // namespace
 
 std::string flags_of(const TokenizerFiles& files) {
+  if (files.tokenizer_model.empty() && files.vocab_file.empty()) return "";
   if (!files.tokenizer_model.empty()) return concat("--tokenizer-model ", files.tokenizer_model);
   return concat("--vocab-file ", files.vocab_file, files.merge_file.empty() ? "" : " --merge-file ",
                 files.merge_file);
@@ -271,8 +272,8 @@ std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& 
     place = flags_of({stored("vocab-file"), stored("merge-file"), stored("tokenizer-model")});
   }
   if (identity.empty() || identity == own.identity) return {};
-  return concat(path, ": its tokenizer (", place, ") differs from this run's (", own.files,
-                "): the same ids may mean other tokens");
+  return concat(path, ": its tokenizer", place.empty() ? "" : concat(" (", place, ")"),
+                " differs from this run's (", own.files, "): the same ids may mean other tokens");
 }
 
 void carry_tokenizer(const std::string& from, const TrainConfig& config) {
@@ -293,16 +294,22 @@ void carry_tokenizer(const std::string& from, const TrainConfig& config) {
   // name.
   const fs::path unfinished = to / ".tokenizer.tmp";
   fs::remove_all(unfinished);
-  fs::create_directories(unfinished);
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
-    if (!entry.is_regular_file()) continue;
-    const fs::path path = unfinished / entry.path().lexically_relative(source);
-    fs::create_directories(path.parent_path());
-    indexed::OutputFile out(path.string(), indexed::Existing::replace);
-    out.write(read_text_file(entry.path().string()));
-    out.commit();
+  try {
+    fs::create_directories(unfinished);
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
+      if (!entry.is_regular_file()) continue;
+      const fs::path path = unfinished / entry.path().lexically_relative(source);
+      fs::create_directories(path.parent_path());
+      indexed::OutputFile out(path.string(), indexed::Existing::replace);
+      out.write(read_text_file(entry.path().string()));
+      out.commit();
+    }
+    fs::rename(unfinished, target);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+    throw;
   }
-  fs::rename(unfinished, target);
 }
 
 }  // namespace trainer
