@@ -33,6 +33,8 @@ inline constexpr int64_t kLeastSharedBytes = int64_t{1} << 20;
 /// other ranks send it. A part's sum waits until a product beside it ends, so a layer must not have
 /// many parts: its next weights are gathered after them (ZeRO 3).
 inline constexpr int64_t kSumBytes = int64_t{256} << 20;
+/// The most ranks of a group whose GPUs copy from each other's memory.
+inline constexpr int kMostSharing = 16;
 
 /// How the ranks' elements are combined.
 enum class Reduce : uint8_t { sum, mean, max };

@@ -140,7 +140,8 @@ PeerCopies::~PeerCopies() {
 
 std::unique_ptr<PeerCopies> PeerCopies::open(const Group& group, rendezvous::Store& store,
                                              const Tensor& memory, cudaStream_t stream) {
-  if (group.size < 2 || group.size > ops::cuda::kMostPeers) return nullptr;
+  static_assert(kMostSharing == ops::cuda::kMostPeers);
+  if (group.size < 2 || group.size > kMostSharing) return nullptr;
   std::unique_ptr<PeerCopies> out(new PeerCopies(group, store, memory, stream));
   // Every rank asks every question, so that none waits for an answer that is never given.
   if (!out->agree("linked", out->peers_are_linked())) return nullptr;

@@ -122,7 +122,7 @@ class Simulator {
     Topology here = topology_;
     here.pipeline_rank = stage;
     GroupPlaceOnHosts place = place_on_hosts(cluster_, here, e.queue, e.peer);
-    place.copied = e.direct && place.per_host == place.ranks && card_.peer_gib > 0;
+    place.copied = e.direct && can_copy(card_, place);
     return place;
   }
 

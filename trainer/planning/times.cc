@@ -333,6 +333,11 @@ double rate_of(const std::vector<TransferRate>& rates, Transfer kind, double ran
 
 }  // namespace
 
+bool can_copy(const Card& card, const GroupPlaceOnHosts& place) noexcept {
+  return card.peer_gib > 0 && place.ranks > 1 && place.ranks <= kMostCopying &&
+         place.per_host == place.ranks;
+}
+
 double transfer_seconds(const Card& card, Transfer kind, double bytes,
                         const GroupPlaceOnHosts& place) {
   if (place.ranks < 2) return 0;

@@ -51,6 +51,12 @@ struct GroupPlaceOnHosts {
   bool copied = false;   ///< Its large transfers go by copy engines.
 };
 
+/// The most ranks of a group whose transfers go by copy engines, as comm::kMostSharing.
+inline constexpr int64_t kMostCopying = 16;
+/// Whether a data-parallel group's transfers can go by copy engines: it is on one host, small
+/// enough, and the card's GPUs are linked.
+bool can_copy(const Card& card, const GroupPlaceOnHosts& place) noexcept;
+
 /// Seconds of a transfer of `bytes` (of the whole, gathered) in a group. Ring collectives: each
 /// rank moves (n-1)/n of the bytes, all-reduce twice. Across hosts a group has its share of the
 /// network.

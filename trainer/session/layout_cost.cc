@@ -58,11 +58,11 @@ std::vector<std::vector<int>> stages_alike(const PlannedRun& run) {
 
 }  // namespace
 
+static_assert(kMostCopying == comm::kMostSharing);
+
 bool copies_data(const Card& card, const EngineOptions& options, const Topology& t,
                  const Cluster& cluster) {
-  const GroupPlaceOnHosts data = place_on_hosts(cluster, t, ops::Queue::data);
-  return options.shares_memory() && card.peer_gib > 0 && data.ranks > 1 &&
-         data.per_host == data.ranks;
+  return options.shares_memory() && can_copy(card, place_on_hosts(cluster, t, ops::Queue::data));
 }
 
 int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions& options,
@@ -72,6 +72,7 @@ int64_t group_bytes(const Card& card, const ModelSpec& spec, const EngineOptions
       (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) + (embedding ? 1 : 0);
   // Of groups of which some lie on two hosts, the others share their memory.
   const bool copies = options.shares_memory() && card.peer_gib > 0 && t.data_size > 1 &&
+                      t.data_size <= kMostCopying &&
                       int64_t{t.data_size} * t.tensor_size <= cluster.local_size;
   const double gib = groups * card.group_gib + (t.pipeline_size > 1 ? card.message_gib : 0) +
                      (t.tensor_size - 1) * card.tensor_gib +

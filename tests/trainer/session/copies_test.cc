@@ -118,6 +118,22 @@ TEST(Copies, AreLargeTransfersThatAreOverlapped) {
   EXPECT_GT(counted(options).small, 0);
 }
 
+// Larger groups go by NCCL, also where one host has them.
+TEST(Copies, AreForUpToSixteenRanks) {
+  EXPECT_EQ(kMostCopying, 16);
+  for (const int ranks : {16, 17}) {
+    const Cluster cluster{.world_size = ranks, .local_size = ranks};
+    const Topology data = make_topology(0, ranks, 1, 1);
+    EngineOptions options;
+    options.overlap_grad_reduce = true;
+    EXPECT_EQ(copies_data(card(), options, data, cluster), ranks == 16);
+    EXPECT_EQ(can_copy(card(), {.ranks = ranks, .per_host = ranks}), ranks == 16);
+    const int64_t with = group_bytes(card(), {}, options, data, cluster);
+    options.copy_engines = false;
+    EXPECT_EQ(with > group_bytes(card(), {}, options, data, cluster), ranks == 16);
+  }
+}
+
 TEST(Copies, TakeMemoryForEachOtherRankOfTheHost) {
   const auto bytes = [](const Card& card, bool overlap, int data, int64_t local_size,
                         bool copy_engines = true) {
