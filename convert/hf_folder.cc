@@ -53,9 +53,9 @@ class UnnamedFiles {
  public:
   /// Only the owner can read them before they have the permissions of the files they replace.
   explicit UnnamedFiles(const fs::path& folder) : folder_(folder / kUnnamedFiles) {
+    unnamed_.emplace_back(folder_.string());
     if (::mkdir(folder_.c_str(), 0700) != 0)
       throw std::system_error(errno, std::generic_category(), folder_.string());
-    unnamed_.emplace_back(folder_.string());
   }
   ~UnnamedFiles() { remove(); }
   UnnamedFiles(const UnnamedFiles&) = delete;
@@ -64,14 +64,17 @@ class UnnamedFiles {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write(const std::string& name, const std::string& text) {
     const fs::path folder = fs::path(path(name)).parent_path();
-    if (fs::create_directory(folder)) unnamed_.emplace_back(folder.string());
+    if (folder != folder_ && !fs::exists(folder)) {
+      unnamed_.emplace_back(folder.string());
+      fs::create_directory(folder);
+    }
     write(name, [&](const std::string& path) {
       indexed::OutputFile out(path);
       out.write(text);
       out.commit();
     });
   }
-  /// `work` makes the file at a path. A signal that comes just as it is finished finds it here.
+  /// `work` makes the file at a path.
   void write(const std::string& name, const std::function<void(const std::string&)>& work) {
     unnamed_.emplace_back(path(name));
     work(path(name));
@@ -83,7 +86,7 @@ class UnnamedFiles {
 
  private:
   fs::path folder_;
-  std::vector<indexed::RemovedAtSignal> unnamed_;
+  std::vector<indexed::RemoveOnSignal> unnamed_;
 };
 
 std::string torch_dtype(const std::string& dtype) {

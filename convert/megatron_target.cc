@@ -255,9 +255,10 @@ void write_root(const CanonicalModel& model, const TokenizerFiles& tokenizer,
   PickleBuilder out = contents(model, target, tokenizer.files.empty() ? "" : folder);
   const std::unique_ptr<FolderLock> lock =
       open_root({target.path, "release", target.replace}, tokenizer);
+  // Ends last: a signal that waits for it finds what has no name removed.
+  std::optional<indexed::NamingSection> naming;
   const Unnamed weights(root);
   TokenizerBeside beside(tokenizer, (root / "tokenizer").string(), target.replace);
-  std::optional<indexed::NamingSection> naming;
   SetAside old(target.path, kTracker);
   write_torch_file(weights.path().string(), std::move(out), indexed::Existing::replace,
                    target.progress, [&] { naming.emplace(); });

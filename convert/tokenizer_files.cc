@@ -248,8 +248,11 @@ TokenizerBeside::TokenizerBeside(const TokenizerFiles& tokenizer, std::string fo
   for (const std::vector<TokenizerFile>* files : {&tokenizer.files, &tokenizer.model_files})
     for (const TokenizerFile& file : *files) {
       const fs::path path = fs::path(unfinished_) / file.name;
-      for (const fs::path& folder : {fs::path(unfinished_), path.parent_path()})
-        if (fs::create_directory(folder)) folders_.emplace_back(folder.string());
+      for (const fs::path& folder : {fs::path(unfinished_), path.parent_path()}) {
+        if (fs::exists(folder)) continue;
+        folders_.emplace_back(folder.string());
+        fs::create_directory(folder);
+      }
       files_.push_back(
           std::make_unique<indexed::OutputFile>(path.string(), indexed::Existing::replace));
       files_.back()->write(file.text);

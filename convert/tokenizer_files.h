@@ -98,7 +98,7 @@ class TokenizerBeside {
  private:
   std::vector<std::unique_ptr<indexed::OutputFile>> files_;
   std::string folder_, unfinished_;
-  std::vector<indexed::RemovedAtSignal> folders_;  ///< Those below unfinished_, and it.
+  std::vector<indexed::RemoveOnSignal> folders_;  ///< Those below unfinished_, and it.
   bool replace_;
 };
 

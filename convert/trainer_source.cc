@@ -205,8 +205,9 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
   const std::unique_ptr<FolderLock> lock =
       open_root({target.path, own.filename().string(), target.replace}, tokenizer);
   const fs::path root_path(target.path), folder = trainer::plain_path(target.path) / "tokenizer";
-  std::optional<TokenizerBeside> beside;
+  // Ends last: a signal that waits for it finds what has no name removed.
   std::optional<indexed::NamingSection> naming;
+  std::optional<TokenizerBeside> beside;
   SetAside old(target.path, kTracker);
   // From here to the new tracker there is no checkpoint in the root.
   const auto before_naming = [&](const std::string& unfinished) {

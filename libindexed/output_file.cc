@@ -230,9 +230,9 @@ bool equal_files(int a, const std::string& path) {
 // The number of active sections, and the signal that arrived during one.
 std::atomic<int> naming = 0;
 std::atomic<int> waiting_signal = 0;
-// A signal's files go, and then the process ends: what begins to give names waits for that, so that
-// no file of a set is missing among those that have a name.
-std::atomic<bool> removing = false;
+// How many threads remove what has no name yet. Then the process ends: what begins to give names
+// waits for that, so that no file of a set is missing among those that have a name.
+std::atomic<int> removing = 0;
 
 // Whether a file got its name in the active section.
 std::atomic<bool> named = false;
@@ -524,7 +524,7 @@ bool left_unfinished(const std::string& path) { return !left_temporaries(path).e
 NamingSection::NamingSection() noexcept : errors_before_(std::uncaught_exceptions()) {
   if (naming++ == 0) named = false;
   constexpr timespec kMoment = {0, 1'000'000};
-  while (removing.load()) ::nanosleep(&kMoment, nullptr);
+  while (removing.load() > 0) ::nanosleep(&kMoment, nullptr);
 }
 
 NamingSection::~NamingSection() {
@@ -538,27 +538,29 @@ NamingSection::~NamingSection() {
   if (const int signal = waiting_signal.exchange(0); signal != 0) ::raise(signal);
 }
 
-RemovedAtSignal::RemovedAtSignal(const std::string& path) : slot_(take_slot(path)) {}
+RemoveOnSignal::RemoveOnSignal(const std::string& path) : slot_(take_slot(path)) {}
 
-RemovedAtSignal::RemovedAtSignal(RemovedAtSignal&& other) noexcept
+RemoveOnSignal::RemoveOnSignal(RemoveOnSignal&& other) noexcept
     : slot_(std::exchange(other.slot_, -1)) {}
 
-RemovedAtSignal::~RemovedAtSignal() { give_slot(slot_); }
+RemoveOnSignal::~RemoveOnSignal() { give_slot(slot_); }
 
 bool remove_temporaries(int signal) noexcept {
   while (true) {
-    removing = true;
+    ++removing;
     if (naming.load() == 0) break;
-    removing = false;
+    --removing;
+    if (signal == 0) return false;
     waiting_signal.store(signal);
     // The section may have ended in between; then nothing else would raise the signal.
     if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
   }
   const int saved = errno;
-  for (int i = 0; i < kSlots; ++i) {
-    if (states[i].load() == in_use) ::unlink(paths[i]);
+  // Twice: another thread may give a finished file its name in the meantime.
+  for (int i = 0; i < 2 * kSlots; ++i) {
+    if (states[i % kSlots].load() == in_use) ::unlink(paths[i % kSlots]);
   }
-  // Folders, now empty; one in another goes at the first time.
+  // Then the folders, now empty. Twice: a folder may come before the one inside it.
   for (int i = 0; i < 2 * kSlots; ++i) {
     if (states[i % kSlots].load() == in_use) ::rmdir(paths[i % kSlots]);
   }

@@ -161,8 +161,9 @@ void commit_set(std::span<OutputFile* const> files, size_t num_last = 1,
 
 /// While one exists, a signal that ends the process waits (remove_temporaries), so that outputs
 /// that belong together get their names all at once or not at all. The end of the last one raises
-/// the pending signal. If an error ends one after a first rename, the temporary files that exist
-/// then stay for left_unfinished(); those of later OutputFiles are removed as always.
+/// the pending signal. Once a signal's files go, the constructor never returns. If an error ends
+/// one after a first rename, the temporary files that exist then stay for left_unfinished(); those
+/// of later OutputFiles are removed as always.
 class NamingSection {
  public:
   NamingSection() noexcept;
@@ -174,23 +175,26 @@ class NamingSection {
   int errors_before_;
 };
 
-/// A finished file that has no final name yet, or a folder of such files: as long as this object
-/// exists, remove_temporaries() removes it, too.
-class RemovedAtSignal {
+/// A finished file that has no final name yet, or a folder of such files, two levels at most: as
+/// long as this object exists, remove_temporaries() removes it, too, a folder if it is empty then.
+/// Made before the file or folder, so that no moment is left out.
+class RemoveOnSignal {
  public:
   /// Errors: std::system_error if there are too many.
-  explicit RemovedAtSignal(const std::string& path);
-  RemovedAtSignal(RemovedAtSignal&& other) noexcept;
-  RemovedAtSignal& operator=(RemovedAtSignal&&) = delete;
-  ~RemovedAtSignal();
+  explicit RemoveOnSignal(const std::string& path);
+  RemoveOnSignal(RemoveOnSignal&& other) noexcept;
+  RemoveOnSignal& operator=(RemoveOnSignal&&) = delete;
+  ~RemoveOnSignal();
 
  private:
   int slot_;
 };
 
 /// For the handler of a signal that ends the process: unlinks the temporary files of all
-/// OutputFiles, after which none may be used, and what is RemovedAtSignal; returns true; false if
-/// the handler must return, because files are being renamed. Async-signal-safe.
+/// OutputFiles, after which none may be used, and every file and empty folder that a RemoveOnSignal
+/// holds. Returns true, and the process must end: a NamingSection of another thread waits for that.
+/// False if the handler must return, because files are being renamed: the end of that raises
+/// `signal`, if it is not 0. Async-signal-safe.
 bool remove_temporaries(int signal) noexcept;
 
 /// Opens an unnamed file in the folder of `beside` for reading and writing, which vanishes when

@@ -260,15 +260,13 @@ TrainingData TrainingData::build(const TrainingDataOptions& options) {
   }
   if (!options.data_path.empty()) {
     const Blend blend = parse_blend(options.data_path, compat_of(options.style));
-    refuse_stray_weights(blend);
     for (size_t split = 0; split < 3; ++split) data.add_split(split, blend, false, options);
     return data;
   }
   for (size_t split = 0; split < 3; ++split) {
     if (options.split_data_path[split].empty()) continue;
-    const Blend blend = parse_blend(options.split_data_path[split], compat_of(options.style));
-    refuse_stray_weights(blend);
-    data.add_split(split, blend, true, options);
+    data.add_split(split, parse_blend(options.split_data_path[split], compat_of(options.style)),
+                   true, options);
   }
   return data;
 }

@@ -77,6 +77,7 @@ int rewrite(const Options& options, cli::Invocation& call) {
       .command_line = call.command_line};
   try {
     const indexed::Blend blend = indexed::parse_blend(words);
+    indexed::refuse_stray_weights(blend);
     if (!blend.weights.empty())
       throw cli::UsageError("--rewrite takes every document once: weights have no meaning");
     dataset::NamedDatasets named;

@@ -42,6 +42,7 @@
 #include "trainer/session/memory_start.h"
 #include "trainer/session/neox_files.h"
 #include "trainer/session/restart.h"
+#include "trainer/session/stop.h"
 #include "trainer/session/training_loop.h"
 
 namespace {
@@ -284,7 +285,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
   try {
     job.meet(ops.get(), "", &own_stop);
   } catch (const rendezvous::MeetingError& error) {
-    return job.unmet(error, own_stop.reason().has_value());
+    return job.unmet(error);
   }
   return job.run([&] {
     LogFile out({.path = "standard output",
@@ -511,12 +512,15 @@ int train(TrainConfig& config, cli::Invocation& call) {
   cli::Console silent{std::string(kProgram.name)};
   silent.set_quiet(true);
   const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
+  // Of several processes none is to end by a signal without a word: others would wait for it.
+  if (launches || (world_size > 1 && !config.dry_run)) hold_stop_signals();
   try {
     refuse_inputs_as_outputs(config, configurations);
     metrics_descriptor(config);
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {
+    release_stop_signals();
     const bool many_hosts = place.per_node && place.world_size > 1;
     if (config.dry_run || (!many_hosts && (place.world_size == 1 || place.per_node))) throw;
     if (!many_hosts) return job.tell(error);

@@ -255,13 +255,13 @@ TEST(OutputFile, SignalsRemoveTemporaries) {
       second->write("half");
       // What is finished and waits for its name: a folder in a folder, in any order.
       std::filesystem::create_directories(folder / "hidden/inner");
-      auto* waiting = new std::vector<RemovedAtSignal>();
+      auto* waiting = new std::vector<RemoveOnSignal>();
       for (const char* name : {"hidden/inner/file", "hidden", "hidden/inner", "hidden/file"}) {
         if (std::string_view(name).ends_with("file")) write_whole(folder / name, "whole");
         waiting->emplace_back(folder / name);
       }
       write_whole(folder / "named", "whole");
-      const RemovedAtSignal no_longer(folder / "named");
+      const RemoveOnSignal no_longer(folder / "named");
     });
     EXPECT_TRUE(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), number);
@@ -270,7 +270,7 @@ TEST(OutputFile, SignalsRemoveTemporaries) {
   }
 }
 
-// A set whose files have gone must not get its name on another thread.
+// A set whose files have gone must not get its name on another thread, whatever signals follow.
 TEST(OutputFile, NothingGetsANameWhileASignalsFilesGo) {
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -282,7 +282,7 @@ TEST(OutputFile, NothingGetsANameWhileASignalsFilesGo) {
     ::signal(SIGTERM, [](int caught) {
       if (!remove_temporaries(caught)) ::_exit(9);
       removed = true;
-      ::usleep(300'000);
+      ::usleep(500'000);
       ::_exit(7);
     });
     std::thread([term] {
@@ -291,6 +291,10 @@ TEST(OutputFile, NothingGetsANameWhileASignalsFilesGo) {
     }).detach();
     ::kill(::getpid(), SIGTERM);
     while (!removed) ::usleep(100);
+    std::thread([] {
+      ::usleep(100'000);
+      remove_temporaries(SIGINT);  // of a handler on a third thread.
+    }).detach();
     const NamingSection section;
     ::_exit(8);
   }

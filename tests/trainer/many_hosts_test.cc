@@ -168,21 +168,30 @@ TEST_F(ManyHostsTest, StopSignalsEndBothHostsAndAWait) {
   }
 }
 
-// A signal to one host before all have met: the other is told, and both can be continued.
+// A signal to one host before all have met: the other is told, and both can be continued. It has 8
+// s to come, which a busy machine may not give it.
 TEST_F(ManyHostsTest, AStopBeforeAllHaveMetEndsBothHosts) {
+  const Words bounded = {"--distributed-timeout-minutes", "0.5"};
   for (const int stops : {0, 1}) {
     SCOPED_TRACE(stops);
-    const std::string save = "early" + std::to_string(stops);
-    Hosts hosts{};
-    hosts[static_cast<size_t>(stops)] = start_host(stops, words(save));
-    ASSERT_EQ(ranks_of(hosts[static_cast<size_t>(stops)]).size(), 2u) << both();
-    kill(hosts[static_cast<size_t>(stops)], SIGTERM);
-    hosts[static_cast<size_t>(1 - stops)] = start_host(1 - stops, words(save));
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_THAT(wait_hosts(hosts), testing::Each(75)) << both();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
-    EXPECT_THAT(read("err." + std::to_string(1 - stops)), HasSubstr("SIGTERM: stopped ")) << both();
-    EXPECT_EQ(orphans(), 0);
+    bool told = false;
+    for (int tries = 0; tries < 3 && !told; ++tries) {
+      const std::string save = "early" + std::to_string(stops) + std::to_string(tries);
+      Hosts hosts{};
+      hosts[static_cast<size_t>(stops)] = start_host(stops, words(save, bounded));
+      ASSERT_EQ(ranks_of(hosts[static_cast<size_t>(stops)]).size(), 2u) << both();
+      kill(hosts[static_cast<size_t>(stops)], SIGTERM);
+      hosts[static_cast<size_t>(1 - stops)] = start_host(1 - stops, words(save, bounded));
+      const std::array<int, 2> statuses = wait_hosts(hosts);
+      EXPECT_EQ(statuses[static_cast<size_t>(stops)], 75) << both();
+      told = statuses[static_cast<size_t>(1 - stops)] == 75;
+      EXPECT_EQ(
+          read("err." + std::to_string(1 - stops)).find("SIGTERM: stopped ") != std::string::npos,
+          told)
+          << both();
+      EXPECT_EQ(orphans(), 0);
+    }
+    EXPECT_TRUE(told) << both();
   }
 }
 

@@ -52,6 +52,7 @@ void on_fatal_signal(int number) {
   sigaddset(&set, number);
   raise(number);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  _exit(128 + number);  // a container's first process ignores the default action.
 }
 
 /// Set before the handler is installed, read by it.

@@ -323,11 +323,11 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
     set_sizes(flags, options);
     options.tokenizer = tokenizer_of(flags);
     if (!options.data_path.empty()) {
-      indexed::parse_blend(options.data_path, compat);
+      indexed::refuse_stray_weights(indexed::parse_blend(options.data_path, compat));
       indexed::split_ranges(options.split, 1, compat);
     }
     for (const std::vector<std::string>& words : options.split_data_path) {
-      if (!words.empty()) indexed::parse_blend(words, compat);
+      if (!words.empty()) indexed::refuse_stray_weights(indexed::parse_blend(words, compat));
     }
   } catch (const indexed::FormatError& error) {
     throw cli::UsageError(error.what());

@@ -260,7 +260,7 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   const std::string folder = iteration_folder(path_, iteration);
   if (place_.before_naming) place_.before_naming(temporary);
   {
-    const indexed::NamingSection naming;  // a signal that came before it takes the files away.
+    const indexed::NamingSection naming;  // one rank's files may be going: see save().
     put_in_place(temporary, folder);
   }
   written_.insert(iteration);
@@ -313,16 +313,16 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
   Meeting meeting(++saves_, place_);
   TemporaryFolder folder(path);  // rank 0 removes it if anything fails.
   if (place_.rank > 0) folder.release();
-  // Of a save by several ranks one that ends must take nothing away: others may name the folder.
-  std::vector<indexed::RemovedAtSignal> unnamed;
+  // Where several ranks save, one that ends takes nothing away: another may name the folder.
+  std::vector<indexed::RemoveOnSignal> unnamed;
   const auto goes_at_signal = [&](const std::string& what) {
     if (!many) unnamed.emplace_back(what);
   };
   std::string why = failure;
   try {
     if (!failure.empty()) throw std::runtime_error(failure);
-    make_temporary(path, many);
     goes_at_signal(path);
+    make_temporary(path, many);
     if (place_.rank == 0) remove_leftovers(path);
     refuse_full_disk(path_, shards);
     write_shard_files(meta, place_.rank,

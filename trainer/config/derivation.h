@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@ struct Derivation {
   TrainConfig::Derived& derived() { return config.derived; }
   /// Whether `name` has another value than its default: a saved configuration gives all flags.
   bool changed(std::string_view name) const;
+  /// Notes each of `flags` that was changed: "--FLAG changes nothing REASON".
+  void idle(std::initializer_list<std::string_view> flags, std::string_view reason);
 
   void missing() const;
   void model();

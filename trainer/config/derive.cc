@@ -72,6 +72,11 @@ bool Derivation::changed(std::string_view name) const {
   return cli::find_row(rows, name)->show() != cli::find_row(defaults, name)->show();
 }
 
+void Derivation::idle(std::initializer_list<std::string_view> flags, std::string_view reason) {
+  for (const std::string_view flag : flags)
+    if (changed(flag)) notes.push_back(concat("--", flag, " changes nothing ", reason));
+}
+
 // A newcomer would otherwise meet them one by one.
 void Derivation::missing() const {
   // The vocabulary is find_vocabulary()'s to ask for: alone, it is not missed here.
@@ -146,12 +151,10 @@ void Derivation::position() {
     throw UsageError(concat("--rope-high-freq-factor ", config.rope_high_freq_factor,
                             " is not above --rope-low-freq-factor ", config.rope_low_freq_factor));
   }
-  for (const std::string_view flag : {"rotary-percent", "rotary-base",
-                                      "rotary-seq-len-interpolation-factor", "use-rope-scaling"}) {
-    if (!rotary && changed(flag))
-      notes.push_back(
-          concat("--", flag, " changes nothing without --position-embedding-type rope"));
-  }
+  if (!rotary)
+    idle({"rotary-percent", "rotary-base", "rotary-seq-len-interpolation-factor",
+          "use-rope-scaling"},
+         "without --position-embedding-type rope");
   if (config.reset_position_ids && d.position_embedding_type != "learned_absolute")
     notes.push_back(
         concat("--reset-position-ids changes nothing: positions are ",
@@ -412,16 +415,12 @@ void Derivation::checkpoints() {
     notes.push_back("--save-interval without --save: no checkpoint will be written");
   }
   if (config.load.empty() && (config.save.empty() || config.max_restarts == 0))
-    for (const std::string_view flag : {"no-load-optim", "no-load-rng"})
-      if (changed(flag))
-        notes.push_back(concat("--", flag, " changes nothing in a start without --load"));
+    idle({"no-load-optim", "no-load-rng"}, "in a start without --load");
   if (config.tensorboard_dir.empty())
-    for (const std::string_view flag :
-         {"tensorboard-log-interval", "log-timers-to-tensorboard",
+    idle({"tensorboard-log-interval", "log-timers-to-tensorboard",
           "log-validation-ppl-to-tensorboard", "log-world-size-to-tensorboard",
-          "no-log-loss-scale-to-tensorboard"})
-      if (changed(flag))
-        notes.push_back(concat("--", flag, " changes nothing without --tensorboard-dir"));
+          "no-log-loss-scale-to-tensorboard"},
+         "without --tensorboard-dir");
   if (config.keep_last && config.save.empty()) throw UsageError("--keep-last needs --save");
   if (config.finetune && config.load.empty() && config.pretrained_checkpoint.empty())
     throw UsageError("--finetune needs --load or --pretrained-checkpoint");

@@ -157,12 +157,10 @@ void Derivation::learning_rate() {
   if (config.lr_warmup_init > *config.lr)
     throw UsageError(
         concat("--lr-warmup-init ", config.lr_warmup_init, " is above --lr ", *config.lr));
-  if (d.lr_warmup_samples == 0 && changed("lr-warmup-init"))
-    notes.push_back("--lr-warmup-init changes nothing without a warm-up");
-  for (const std::string_view flag :
-       {"lr-wsd-decay-style", "lr-wsd-decay-iters", "lr-wsd-decay-samples"})
-    if (config.lr_decay_style != "WSD" && changed(flag))
-      notes.push_back(concat("--", flag, " changes nothing without --lr-decay-style WSD"));
+  if (d.lr_warmup_samples == 0) idle({"lr-warmup-init"}, "without a warm-up");
+  if (config.lr_decay_style != "WSD")
+    idle({"lr-wsd-decay-style", "lr-wsd-decay-iters", "lr-wsd-decay-samples"},
+         "without --lr-decay-style WSD");
   if (config.lr_decay_style == "WSD") {
     if (!config.lr_wsd_decay_iters && !config.lr_wsd_decay_samples) {
       throw UsageError("--lr-decay-style WSD needs --lr-wsd-decay-iters or --lr-wsd-decay-samples");
@@ -208,12 +206,10 @@ void Derivation::weight_decay() {
 
 void Derivation::fp8() {
   if (config.fp8_format.empty()) {
-    for (const std::string_view flag :
-         {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
+    idle({"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
           "no-fp8-power-of-two-scales", "no-fp8-wgrad", "fp8-param-gather",
-          "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
-      if (changed(flag))
-        notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
+          "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"},
+         "without --fp8-format");
     return;
   }
   for (const std::string_view format : {"e4m3", "hybrid"})
@@ -233,9 +229,8 @@ void Derivation::fp8() {
         "--no-fp8-power-of-two-scales changes nothing: only scales of --fp8-recipe rowwise and "
         "blockwise are powers of two");
   if (!config.first_last_layers_bf16) {
-    for (const std::string_view flag : {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
-      if (changed(flag))
-        notes.push_back(concat("--", flag, " changes nothing without --first-last-layers-bf16"));
+    idle({"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"},
+         "without --first-last-layers-bf16");
   } else if (config.num_layers_at_start_in_bf16 + config.num_layers_at_end_in_bf16 >=
              config.derived.num_layers) {
     notes.push_back(concat("--fp8-format changes nothing: --first-last-layers-bf16 leaves out all ",
@@ -275,24 +270,20 @@ void Derivation::optimizer() {
                  " data-parallel ranks without any; --zero-stage 1 shares them evenly"));
     return;
   }
-  for (const std::string_view flag :
-       {"muon-momentum", "muon-nesterov", "muon-no-split-qkv", "muon-coefficient-type",
+  idle({"muon-momentum", "muon-nesterov", "muon-no-split-qkv", "muon-coefficient-type",
         "muon-num-ns-steps", "muon-scale-mode", "muon-extra-scale-factor", "muon-fp32-matmul-prec",
-        "muon-tp-mode"}) {
-    if (changed(flag))
-      notes.push_back(concat("--", flag, " changes nothing without --optimizer muon"));
-  }
+        "muon-tp-mode"},
+       "without --optimizer muon");
 }
 
 void Derivation::precision() {
   if (config.fp16 && config.bf16) throw UsageError("--fp16 and --bf16 exclude each other");
-  for (const std::string_view flag :
-       {"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"}) {
-    if (!config.fp16 && changed(flag))
-      notes.push_back(concat("--", flag, " changes nothing without --fp16"));
-    if (config.fp16 && config.loss_scale && changed(flag) && flag != "loss-scale")
-      notes.push_back(concat("--", flag, " changes nothing with a fixed --loss-scale"));
-  }
+  if (!config.fp16)
+    idle({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
+         "without --fp16");
+  else if (config.loss_scale)
+    idle({"initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
+         "with a fixed --loss-scale");
   fp8();
   if (config.fp32_residual_connection && (config.fp16 || config.bf16)) {
     throw UsageError(concat("--fp32-residual-connection: with --", config.fp16 ? "fp16" : "bf16",

@@ -39,6 +39,7 @@ constexpr Gpu kGpus[] = {
     {"gh200-96gb", "NVIDIA GH200 96 GB", {9, 0}, 96},
     {"gh200-144gb", "NVIDIA GH200 144 GB", {9, 0}, 144},
     {"h200", "NVIDIA H200", {9, 0}, 141},
+    {"h200-nvl", "NVIDIA H200 NVL", {9, 0}, 141},
     {"b200", "NVIDIA B200", {10, 0}, 180},
     {"gb200", "NVIDIA GB200", {10, 0}, 186},
     {"b300", "NVIDIA B300", {10, 3}, 268},  // 288 times 10^9 bytes

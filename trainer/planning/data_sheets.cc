@@ -50,15 +50,16 @@ constexpr DataSheet kDataSheets[] = {
     {"rtx6000-ada", 364, 0.960, 142, 300, 20},
     {"rtx4090", 165.2, 1.008, 128, 450, 10},
     {"h100-80gb", 989.4, 3.35, 132, 700, 320},
-    {"h100-pcie", 756, 2.0, 114, 350, 20},
+    {"h100-pcie", 756, 2.0, 114, 350, 40},
     {"h100-nvl", 835, 3.9, 132, 400, 240},
     {"h800", 989.4, 3.35, 132, 700, 160},
-    {"h800-pcie", 756, 2.0, 114, 350, 20},
+    {"h800-pcie", 756, 2.0, 114, 350, 40},
     {"h20", 148, 4.0, 78, 400, 320},
     {"h20-3e", 148, 4.8, 78, 400, 320},
     {"gh200-96gb", 989.4, 4.0, 132, 900, 320},
     {"gh200-144gb", 989.4, 4.9, 132, 900, 320},
     {"h200", 989.4, 4.8, 132, 700, 320},
+    {"h200-nvl", 835, 4.8, 132, 600, 320},
     {"b200", 2250, 7.7, 148, 1000, 640},
     {"gb200", 2500, 8.0, 152, 1200, 640},
     {"b300", 2500, 8.0, 148, 1400, 640},
@@ -85,13 +86,14 @@ std::set<std::string> words_of(std::string_view text) {
   return words;
 }
 
-/// What drivers call cards whose names have neither the card's name nor its product in them.
+/// Drivers' names that contain neither of a card's.
 struct DriverName {
   const char* product;
   const char* name;
 };
 constexpr DriverName kDriverNames[] = {
-    {"NVIDIA GH200 480GB", "gh200-96gb"},  // the size of the CPU's memory.
+    {"NVIDIA GH200 120GB", "gh200-96gb"},  // the size of the CPU's memory.
+    {"NVIDIA GH200 480GB", "gh200-96gb"},
     {"NVIDIA GH200 144G HBM3e", "gh200-144gb"},
 };
 

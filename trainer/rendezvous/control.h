@@ -21,14 +21,22 @@
 
 namespace rendezvous {
 
-/// The rendezvous failed. `told`: rank 0 has the same message and prints it. `over`: the run is
-/// over, and this rank was lost at its very end. `whole`: nothing is wrong with the command, and
-/// nothing was done: a rank was asked to stop, or did not come again after a restart.
+/// Why there was no rendezvous.
+enum class MeetingEnd : uint8_t {
+  failed,
+  /// Nothing is wrong with the command: a rank was asked to stop, or has not come back after a
+  /// restart.
+  retryable,
+  over,  ///< The run is over, and this rank was lost at its very end.
+};
+
+/// The rendezvous failed. `told`: rank 0 has the same message and prints it.
 class MeetingError : public ops::DeviceError {
  public:
-  MeetingError(const std::string& what, bool told_, bool over_ = false, bool whole_ = false)
-      : DeviceError(what), told(told_), over(over_), whole(whole_) {}
-  bool told, over, whole;
+  MeetingError(const std::string& what, bool told_, MeetingEnd end_ = MeetingEnd::failed)
+      : DeviceError(what), told(told_), end(end_) {}
+  bool told;
+  MeetingEnd end;
 };
 
 /// What a rank tells about itself when it connects.
@@ -50,9 +58,11 @@ struct Claim {
 
 /// How long a restart waits for the others before it says so.
 inline constexpr std::chrono::seconds kWaitIsSaid{5};
-/// How long after the begin of the meeting a rank that is asked to stop still tries to tell the
-/// others, who would wait for it: they may be opening their GPUs. Later it looks for this long.
-inline constexpr std::chrono::seconds kStopIsTold{8}, kStopIsToldLater{1};
+/// How long a rank that is asked to stop before all have met tries to tell the others, which would
+/// wait for it: counted from the start of the meeting, as they may be opening their GPUs.
+inline constexpr std::chrono::milliseconds kStopIsTold{8000};
+/// The same of a rank that is asked to stop later than that, counted from then.
+inline constexpr std::chrono::milliseconds kLateStopIsTold{1000};
 
 /// A message from one rank to another.
 struct Letter {
@@ -86,7 +96,7 @@ struct ControlOptions {
   /// Each host's output is read separately: a host without rank 0 repeats rank 0's verdict.
   bool hosts_apart = false;
   /// Asked during the rendezvous: why this rank should wait no longer; empty: it should. The others
-  /// are then told (kStopIsTold).
+  /// are then told, for `stop_is_told`.
   std::function<std::string()> stop;
   /// A host whose ranks are all lost starts them again: if they are lost when the run is over, rank
   /// 0 stays for a while to tell them so.
@@ -97,6 +107,7 @@ struct ControlOptions {
   /// How long rank 0 still listens, at most `timeout`, when it is clear that the run will not
   /// start: ranks that connect meanwhile may say a better reason, and are told it.
   std::chrono::milliseconds late_comers{3000};
+  std::chrono::milliseconds stop_is_told = kStopIsTold;
   /// Called once the work of all ranks is done: from then on the end of this process is that of the
   /// run. From another thread.
   std::function<void()> over;

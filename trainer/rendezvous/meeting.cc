@@ -126,11 +126,20 @@ std::string heard_stop(const ControlOptions& options) {
 }
 
 [[noreturn]] void stop_alone(const ControlOptions& options, const std::string& why) {
-  throw MeetingError(options.claim.name() + ": " + why, false, false, true);
+  throw MeetingError(options.claim.name() + ": " + why, false, MeetingEnd::retryable);
+}
+
+/// Ends the rendezvous by rank 0's packed Refusal.
+[[noreturn]] void refused(const std::string& text, bool told) {
+  Unpacker in(text);
+  const Refusal refusal = unpack_refusal(in);
+  throw MeetingError(refusal.why, told,
+                     refusal.retryable ? MeetingEnd::retryable : MeetingEnd::failed);
 }
 
 /// Waits for rank 0's roster or refusal, as long as rank 0's heartbeats arrive: two a second. Once
-/// this rank is to stop, rank 0 is told; its answer is that refusal, or the roster if all have met.
+/// this rank is to stop, rank 0 is told, and sends it no more of them; its answer is that refusal,
+/// or the roster if all have met.
 std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& options,
                                   Attempt& attempt) {
   constexpr std::chrono::milliseconds kSlice{500};
@@ -140,7 +149,7 @@ std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& opt
   while (true) {
     std::optional<Frame> frame = stream.wait(Clock::now() + kSlice, kRankLimit);
     if (frame && frame->kind != FrameKind::beat) return frame;
-    silence = frame ? Clock::duration(0) : silence + kSlice;
+    silence = frame || !stopped.empty() ? Clock::duration(0) : silence + kSlice;
     if (stream.over() || silence >= options.timeout) {
       attempt.why += stream.over() ? ": the connection closed before all had come"
                                    : ": no answer: rank 0 stands still";
@@ -151,7 +160,7 @@ std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& opt
       if (options.claim.stopped) continue;  // rank 0 knows.
       stopped = why;
       stream.send(FrameKind::stop, Packer().text(stopped).take());
-      last = Clock::now() + kStopIsTold + kSlice;
+      last = Clock::now() + options.stop_is_told + kSlice;
     }
     if (!stopped.empty() && Clock::now() >= last) stop_alone(options, stopped);
   }
@@ -180,11 +189,10 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
     return {};
   }
   if (over)
-    throw MeetingError("the run was over when the ranks of this host were lost", true, true);
-  if (roster) return unpack_roster(text, claim.world_size);
-  Unpacker packed(text);
-  const Refusal refusal = unpack_refusal(packed);
-  throw MeetingError(refusal.why, true, false, refusal.whole);
+    throw MeetingError("the run was over when the ranks of this host were lost", true,
+                       MeetingEnd::over);
+  if (!roster) refused(text, true);
+  return unpack_roster(text, claim.world_size);
 }
 
 /// Like introduce(), but also handles invalid answers.
@@ -308,16 +316,21 @@ Entry enter(ControlOptions& options) {
   bool spoken = false;
   Clock::duration silence{0};  // of who was reached; not while this process was stopped.
   bool says = launch.restarts > 0 && launch.local_rank == 0 && options.hosts_apart && options.print;
+  // Once this rank is to stop, it looks for rank 0 only to say so.
+  const auto heed = [&] {
+    const std::string why = heard_stop(options);
+    if (why.empty()) return;
+    if (options.tells) stop_alone(options, why);
+    if (options.claim.stopped) return;
+    options.claim.error = why;
+    options.claim.stopped = true;
+    deadline =
+        std::min(deadline, std::max(start + options.stop_is_told, Clock::now() + kLateStopIsTold));
+    says = false;
+  };
   for (int looks = 1; Clock::now() < deadline && silence < options.timeout; ++looks) {
     const Clock::time_point look = Clock::now();
-    const std::string why = heard_stop(options);
-    if (!why.empty() && options.tells) stop_alone(options, why);
-    if (!why.empty() && !options.claim.stopped) {
-      options.claim.error = why;  // for rank 0, if it comes in time.
-      options.claim.stopped = true;
-      deadline = std::min(deadline, std::max(start + kStopIsTold, look + kStopIsToldLater));
-      says = false;
-    }
+    heed();
     if (says && Clock::now() >= start + kWaitIsSaid) {
       says = false;
       options.print(options.claim.name() + ": rank 0 is not back: waiting for it, at most " +
@@ -327,6 +340,8 @@ Entry enter(ControlOptions& options) {
     bool silent = false;
     if (!file || read_file(path, launch)) {
       for (int i = 0; i < (launch.exact_port ? 1 : kPorts); ++i) {
+        if (i > 0) heed();  // where rank 0's machine is off, each port takes seconds.
+        if (Clock::now() >= deadline) break;
         Attempt attempt{.why = launch.address + " port " + std::to_string(launch.port + i)};
         Socket socket = connect_to(launch.address, launch.port + i,
                                    std::min(deadline, Clock::now() + kAttempt), attempt.why);
@@ -383,11 +398,7 @@ Entry enter_own(const ControlOptions& options, Socket own,
   }
   Unpacker in(answer->payload);
   const std::string text = in.text();
-  if (answer->kind != FrameKind::roster) {
-    Unpacker packed(text);
-    const Refusal refusal = unpack_refusal(packed);
-    throw MeetingError(refusal.why, false, false, refusal.whole);
-  }
+  if (answer->kind != FrameKind::roster) refused(text, false);
   return {std::move(stream), unpack_roster(text, options.claim.world_size)};
 }
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -30,25 +29,6 @@ constexpr int kAtOnce = 64;
 constexpr size_t kMostBeside = 64;
 /// How many nonces of proved hellos are kept, and how many addresses of refused ones.
 constexpr size_t kMostNonces = 1 << 16, kMostNamed = 4;
-
-std::string other_size(const Claim& claim, const Claim& ours) {
-  return claim.name() + " is one of " + std::to_string(claim.world_size) + " ranks, " +
-         ours.name() + " is one of " + std::to_string(ours.world_size) +
-         ": start as many processes on each host (--nproc-per-node, the GPUs it sees)";
-}
-
-/// The first line that differs between two configurations.
-std::string first_difference(const std::string& theirs, const std::string& ours) {
-  std::istringstream a(theirs), b(ours);
-  std::string left, right;
-  while (true) {
-    const bool more_a = static_cast<bool>(std::getline(a, left));
-    const bool more_b = static_cast<bool>(std::getline(b, right));
-    if (!more_a) left = "nothing";
-    if (!more_b) right = "nothing";
-    if ((!more_a && !more_b) || left != right) return left + " there, " + right + " on rank 0";
-  }
-}
 
 }  // namespace
 
@@ -102,11 +82,11 @@ Status unpack_status(Unpacker& in) {
   return s;
 }
 
-void pack(Packer& out, const Refusal& r) { out.number(r.whole).text(r.why); }
+void pack(Packer& out, const Refusal& r) { out.number(r.retryable).text(r.why); }
 
 Refusal unpack_refusal(Unpacker& in) {
   Refusal r;
-  r.whole = in.number() != 0;
+  r.retryable = in.number() != 0;
   r.why = in.text();
   return r;
 }
@@ -289,36 +269,6 @@ void Server::admit(Peer& peer, const Frame& frame) {
   refuse_if_clear();
 }
 
-/// Every rank is here, or has said why it does not take part.
-void Server::refuse_if_clear() {
-  const auto missing = std::ranges::count(ranks_, nullptr);
-  if (missing <= std::ssize(objections_) && !objections_.empty()) refuse(why_not());
-}
-
-/// A rank that was here takes part no more. If it says so just as all have met, it does: it has the
-/// roster by now, and the run itself stops.
-void Server::stopped(Peer& peer, const std::string& why) {
-  if (complete_ || judged_) return;
-  const std::string line = claims_[static_cast<size_t>(peer.rank)].name() + ": " + why;
-  ranks_[static_cast<size_t>(peer.rank)] = nullptr;
-  claims_[static_cast<size_t>(peer.rank)] = {};
-  peer.rank = -1;
-  peer.state = Peer::State::refused;
-  object({.why = line, .stopped = true});
-  refuse_if_clear();
-}
-
-/// The first objection gives the ranks that are not here some time: they may say a better one, and
-/// are told.
-void Server::object(Objection objection) {
-  if (objections_.empty()) {
-    refuse_at_ = Clock::now() + std::min(options_.timeout, options_.late_comers);
-    if (objection.stopped && !options_.tells)
-      refuse_at_ = std::max(start_ + kStopIsTold, Clock::now() + kStopIsToldLater);
-  }
-  objections_.push_back(std::move(objection));
-}
-
 /// Whether the rendezvous continues after `claim`.
 bool Server::enters(Peer& peer, const Claim& claim) {
   peer.state = Peer::State::refused;
@@ -330,6 +280,7 @@ bool Server::enters(Peer& peer, const Claim& claim) {
     complete_ ? closed(peer) : tell_refusal(peer);
     return false;
   }
+  restarted_ = restarted_ || claim.restarts > 0;
   const std::string why = objection(claim);
   if (why.empty()) {
     const size_t index = static_cast<size_t>(claim.rank);
@@ -353,43 +304,8 @@ bool Server::enters(Peer& peer, const Claim& claim) {
   object({.why = why,
           .other_size = other_size,
           .before = own_error && !claim.stopped && !peer.trusted ? claim.rank : -1,
-          .stopped = own_error && claim.stopped});
+          .stopped = own_error && claim.stopped ? claim.rank : -1});
   return true;
-}
-
-/// The best of the objections.
-Refusal Server::why_not() const {
-  auto best = std::ranges::find_if(objections_, &Objection::other_size);
-  if (best == objections_.end()) best = objections_.begin();
-  return {.why = best->why, .whole = best->stopped};
-}
-
-/// Why `claim` is refused; empty if it is accepted.
-std::string Server::objection(const Claim& claim) const {
-  const Claim& ours = options_.claim;
-  if (claim.version != ours.version)
-    return claim.name() + " is release " + claim.version + ", " + ours.name() + " is release " +
-           ours.version + ": install one release on all hosts";
-  // Before its own error, which is often a consequence.
-  if (claim.world_size != ours.world_size) return other_size(claim, ours);
-  if (!claim.error.empty()) return claim.name() + ": " + claim.error;
-  if (claim.rank < 0 || claim.rank >= claim.world_size)
-    return claim.name() + ": no such rank among " + std::to_string(claim.world_size);
-  if (ranks_[static_cast<size_t>(claim.rank)] != nullptr)
-    return claim.name() + " has come twice: also from " +
-           claims_[static_cast<size_t>(claim.rank)].host + " as process " +
-           std::to_string(claims_[static_cast<size_t>(claim.rank)].pid) +
-           ": give each process a rank of its own";
-  if (claim.config != ours.config)
-    return claim.name() +
-           " has another configuration: " + first_difference(claim.config, ours.config);
-  for (const Claim& other : claims_)
-    if (!claim.unique_device.empty() && other.host == claim.host &&
-        other.unique_device == claim.unique_device)
-      return claim.name() + " and " + other.name() +
-             " have the same GPU: start as many ranks a host as it has GPUs, or give each its own "
-             "CUDA_VISIBLE_DEVICES";
-  return "";
 }
 
 /// All have connected: every rank gets the roster. A rank on rank 0's host may have connected by
@@ -420,28 +336,6 @@ void Server::welcome() {
   }
   complete_ = true;
   last_progress_ = Clock::now();
-}
-
-/// The run does not start. Every connected rank is told why, and so is every one that connects
-/// while this process runs.
-void Server::refuse(const Refusal& refusal) {
-  if (judged_) return;
-  judged_ = true;
-  refusal_ = refusal;
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    const bool claimed = peer->state == Peer::State::ranked || peer->state == Peer::State::refused;
-    if (claimed || peer->trusted) tell_refusal(*peer);
-  }
-}
-
-void Server::tell_refusal(Peer& peer) {
-  Packer packer;
-  pack(packer, refusal_);
-  const std::string text = packer.take();
-  const std::string signature =
-      proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, text);
-  if (peer.stream.send(FrameKind::refusal, Packer().text(text).text(signature).take()))
-    told_.insert(peer.host);
 }
 
 /// The number of the host of `rank`, one of `ranks`; -1 for no rank.

@@ -31,7 +31,7 @@ Status unpack_status(Unpacker& in);
 /// Why there is no run.
 struct Refusal {
   std::string why;
-  bool whole = false;  ///< MeetingError::whole.
+  bool retryable = false;  ///< MeetingEnd::retryable.
 };
 void pack(Packer& out, const Refusal& refusal);
 Refusal unpack_refusal(Unpacker& in);
@@ -66,8 +66,8 @@ class Server {
   struct Objection {
     std::string why;
     bool other_size = false;  ///< Ranks differ in their number: the cause of other objections.
-    int before = -1;  ///< A rank's own error: it does not count once the rank comes without one.
-    bool stopped = false;  ///< A rank was asked to stop.
+    int before = -1;   ///< A rank's own error: it does not count once the rank comes without one.
+    int stopped = -1;  ///< The rank that was asked to stop, if that is why.
   };
 
   void run();
@@ -133,6 +133,7 @@ class Server {
   Clock::time_point refuse_at_{};
   Refusal refusal_;               ///< Once it has been told.
   bool waits_ = false;            ///< It has been said who is waited for.
+  bool restarted_ = false;        ///< A rank that was started again has come.
   std::set<std::string> nonces_;  ///< Nonces of all proved hellos: none is accepted twice.
   int refused_ = 0;               ///< Number of connections without the secret, and some of their
                                   ///< addresses.

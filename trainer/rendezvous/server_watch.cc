@@ -136,10 +136,7 @@ Clock::duration Server::patience() const {
 }
 
 /// Whether this is no first start of the run. Rank 0's own host may be new in it.
-bool Server::restarted() const {
-  return options_.launch.restarts > 0 ||
-         std::ranges::any_of(claims_, [](const Claim& claim) { return claim.restarts > 0; });
-}
+bool Server::restarted() const { return options_.launch.restarts > 0 || restarted_; }
 
 void Server::watch_meeting(Clock::time_point now) {
   if (!objections_.empty()) {  // they say more than who is missing.
@@ -147,7 +144,7 @@ void Server::watch_meeting(Clock::time_point now) {
     return;
   }
   if (now - last_arrival_ >= patience())
-    return refuse({.why = who_is_missing(), .whole = restarted()});
+    return refuse({.why = who_is_missing(), .retryable = restarted()});
   say_who_is_missing(now);
 }
 

@@ -198,12 +198,19 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
   options.late_comers = late_comers_;
   options.comes_back = launch_.by_trainer && launch_.nodes > 1 && config_.max_restarts > 0;
   if (const int end = launch_.end_file; end >= 0)
-    options.over = [end] { static_cast<void>(!write(end, ".", 1)); };
+    options.over = [this, end] {
+      const unsigned char status = static_cast<unsigned char>(status_.load());
+      static_cast<void>(!write(end, &status, 1));
+    };
   const bool own = launch_.by_trainer;
   options.resumable = goes_on_;
   options.stop = stop_;
   if (stop != nullptr) options.stop = [stop] { return stop->reason().value_or(""); };
-  options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
+  // While a checkpoint gets its name, its files stay.
+  options.at_end = [] {
+    for (int i = 0; i < 2000 && !indexed::remove_temporaries(0); ++i)
+      std::this_thread::sleep_for(milliseconds(1));
+  };
   options.print = [this](const std::string& line) { console_.error(line); };
   options.end_process = [own, this](int status) {
     _exit(!own || status != exit_status::kResumable ? status
@@ -220,16 +227,20 @@ bool Job::hosts_apart() const {
   return launch_.nodes > 1 && (launch_.launcher == "environment" || launch_.launcher == "torchrun");
 }
 
-int Job::unmet(const rendezvous::MeetingError& error, bool stopped) {
+int Job::unmet(const rendezvous::MeetingError& error) {
   // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
-  if (error.over) {
+  if (error.end == rendezvous::MeetingEnd::over) {
     if (launch_.local_rank == 0) console_.error(error.what());
     return exit_status::kComplete;
   }
-  if ((!error.told && first_to_speak()) || speaks_for_host()) console_.error(cli::describe(error));
+  const bool speaks = (!error.told && first_to_speak()) || speaks_for_host();
+  if (speaks) console_.error(cli::describe(error));
   // Nothing was done since the checkpoint.
-  const bool whole = stopped || error.whole || launch_.restarts > 0;
-  return whole && goes_on_ ? exit_status::kResumable : exit_status::kFailed;
+  const bool whole = error.end == rendezvous::MeetingEnd::retryable || launch_.restarts > 0;
+  if (whole && goes_on_) return exit_status::kResumable;
+  if (whole && speaks && !config_.save.empty() && !stored_iterations(config_.save).empty())
+    console_.note(concat("to continue from the last checkpoint, give ", to_go_on(config_)));
+  return exit_status::kFailed;
 }
 
 bool Job::first_to_speak() const {
@@ -443,6 +454,7 @@ int Job::guard(const std::function<int()>& work) {
 int Job::run(const std::function<int()>& work) {
   return guard([&] {
     const int status = work();
+    status_ = status;
     if (control_) control_->leave();
     return status;
   });

@@ -74,9 +74,9 @@ class Job {
   /// `stopped`: because it was asked to stop, and then at most rendezvous::kStopIsTold. `stop` as
   /// rendezvous::ControlOptions::stop.
   void tell_hosts(const std::string& line, bool stopped, std::function<std::string()> stop);
-  /// For a rank that has not met the others: says why, where nobody else does. Returns the exit
-  /// status. `stopped`: it was asked to stop.
-  int unmet(const rendezvous::MeetingError& error, bool stopped);
+  /// For a rank that has not met the others: says why, where nobody else does, and what continues
+  /// the run where the same command does not. Returns the exit status.
+  int unmet(const rendezvous::MeetingError& error);
   /// Whether this is rank 0, or the one that speaks for a host where rank 0 does not.
   bool first_to_speak() const;
   /// Whether this rank repeats rank 0's messages on its host.
@@ -127,6 +127,7 @@ class Job {
   bool tells_ = false;                     ///< It is only for telling the others something,
   bool tells_stop_ = false;                ///< that it was asked to stop,
   std::function<std::string()> stop_;      ///< until this says why not.
+  std::atomic<int> status_ = 0;            ///< Of this rank's work, once it is done.
   std::chrono::milliseconds late_comers_ = rendezvous::ControlOptions{}.late_comers;
   std::unique_ptr<rendezvous::Control> control_;
 };

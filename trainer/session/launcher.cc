@@ -49,21 +49,27 @@ std::string listed(const std::vector<int>& devices) {
   return (names.size() == 1 ? "device " : "devices ") + cli::join(names, ", ");
 }
 
+/// Ranks that stop end together. One that was asked alone, before all had met, leaves the others
+/// waiting: they are asked after this time.
+constexpr std::chrono::seconds kLeftWaiting{2};
+
 /// How a start of all ranks ended.
 struct Ending {
   int status =
       exit_status::kFailed;  ///< Of the run; exit_status::kRankLost if another start may follow.
   int signal = 0;            ///< The signal that requested the end; 0: none.
   bool insisted = false;     ///< It was given again, after a while.
-  std::vector<int> gone;     ///< Devices that could not be opened.
+  Clock::time_point stopped_at{};
+  std::vector<int> gone;  ///< Devices that could not be opened.
   /// The device of the lost rank, if it is clear which.
   std::optional<int> lost;
-  std::string line;   ///< What happened, if no rank was left to print it.
-  bool over = false;  ///< A rank knew that the run was over, or has ended as at its end.
+  std::string line;  ///< What happened, if no rank was left to print it.
+  /// The run's own status, if a rank knew that it was over, or has ended as at its end.
+  std::optional<int> over;
 };
 
-/// A file in memory into which a rank writes once the run is over, since its own end may be a kill
-/// that comes after that.
+/// A file in memory into which a rank writes its exit status, one byte, once the run is over, since
+/// its own end may be a kill that comes after that.
 class EndFile {
  public:
   EndFile() : fd_(memfd_create("trainer-end", MFD_CLOEXEC)) {
@@ -73,7 +79,10 @@ class EndFile {
   EndFile(const EndFile&) = delete;
   EndFile& operator=(const EndFile&) = delete;
   int fd() const noexcept { return fd_; }
-  bool written() const noexcept { return lseek(fd_, 0, SEEK_END) > 0; }
+  std::optional<int> status() const noexcept {
+    unsigned char byte = 0;
+    return pread(fd_, &byte, 1, 0) == 1 ? std::optional<int>(byte) : std::nullopt;
+  }
 
  private:
   int fd_;
@@ -112,6 +121,7 @@ class Attempt {
   bool failed_ = false, resumable_, many_hosts_;
   std::chrono::milliseconds grace_;
   Clock::time_point kill_at_{};
+  Clock::time_point pass_on_at_{};  ///< When ranks that are left are asked to stop.
   int stopped_by_ = 0;
   Clock::time_point stopped_at_{};
   bool insisted_ = false;  ///< A later signal has ended the ranks, whatever they did.
@@ -160,7 +170,8 @@ void Attempt::spawn(const rendezvous::Launch& rank, std::vector<std::string> wor
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(exit_status::kFailed);
-    const sigset_t set = watched_set();
+    sigset_t set = watched_set();
+    for (const int held : {SIGTERM, SIGUSR1}) sigdelset(&set, held);  // until its StopRequest.
     sigprocmask(SIG_UNBLOCK, &set, nullptr);
     for (const int fd : rank.memory_files) fcntl(fd, F_SETFD, 0);  // passed on to the program.
     fcntl(rank.end_file, F_SETFD, 0);
@@ -177,9 +188,12 @@ void Attempt::reap() {
     if (process.over || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.over = true;
     process.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    const bool in_order =
-        process.status == exit_status::kComplete || process.status == exit_status::kResumable;
-    if (in_order || failed_) continue;
+    // Those that were asked to stop, before they took the request over or after, end by themselves.
+    const bool stopped = process.status == exit_status::kResumable ||
+                         (stopped_by_ != 0 && process.status == 128 + stopped_by_);
+    if (stopped && stopped_by_ == 0 && pass_on_at_ == Clock::time_point{})
+      pass_on_at_ = Clock::now() + kLeftWaiting;
+    if (stopped || process.status == exit_status::kComplete || failed_) continue;
     failed_ = true;
     kill_at_ = Clock::now() + grace_;
   }
@@ -212,6 +226,8 @@ Ending Attempt::wait() {
         std::ranges::count_if(processes_, [](const Process& p) { return !p.over; });
     if (running == 0) return ending();
     if (failed_ && Clock::now() >= kill_at_) end_by_force();
+    if (stopped_by_ == 0 && pass_on_at_ != Clock::time_point{} && Clock::now() >= pass_on_at_)
+      pass_on(SIGTERM);
     const timespec patience{.tv_sec = 0, .tv_nsec = 200'000'000};
     const int number = sigtimedwait(&set, nullptr, &patience);
     if (number > 0 && number != SIGCHLD) pass_on(number);
@@ -224,12 +240,13 @@ Ending Attempt::ending() const {
   Ending out{.status = status(),
              .signal = stopped_by_,
              .insisted = insisted_,
-             .over = end_file_.written()};
+             .stopped_at = stopped_at_,
+             .over = end_file_.status()};
   const bool told = std::ranges::any_of(processes_, [](const Process& p) { return p.spoke(); });
   std::vector<const Process*> died, stayed;
   for (const Process& p : processes_) {
     if (p.status == exit_status::kNoDevice) out.gone.push_back(p.device);
-    if (p.status == exit_status::kComplete) out.over = true;
+    if (p.status == exit_status::kComplete) out.over = exit_status::kComplete;
     if (p.died()) died.push_back(&p);
     if (p.by_force && told) stayed.push_back(&p);
   }
@@ -364,18 +381,19 @@ int given_up(const LauncherOptions& options, bool safe) {
   return safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
 }
 
-/// Tells the other hosts that this one ends. `stopped`: because it was asked to; signals that come
-/// together with that ask the same. Returns a signal that ended the telling; 0: none.
-int tell_the_others(const LauncherOptions& options, const std::string& line, bool stopped) {
+/// Tells the other hosts that this one ends. `stopped_at`: when it was asked to, if that is why; a
+/// signal that comes together with that one asks the same. Returns a signal that ended the telling;
+/// 0: none.
+int tell_the_others(const LauncherOptions& options, const std::string& line,
+                    std::optional<Clock::time_point> stopped_at) {
   if (!options.tell_hosts) return 0;
   int signal = 0;
-  const Clock::time_point begin = Clock::now();
-  options.tell_hosts(line, stopped, [&]() -> std::string {
+  options.tell_hosts(line, stopped_at.has_value(), [&]() -> std::string {
     const sigset_t set = watched_set();
     const timespec none{};
     const int number = signal != 0 ? signal : sigtimedwait(&set, nullptr, &none);
-    const bool same = stopped && (number == SIGTERM || number == SIGUSR1) &&
-                      Clock::now() - begin < StopRequest::kTogether;
+    const bool same = stopped_at && (number == SIGTERM || number == SIGUSR1) &&
+                      Clock::now() - *stopped_at < StopRequest::kTogether;
     if (number <= 0 || number == SIGCHLD || same) return "";
     signal = number;
     return strsignal(number);
@@ -401,14 +419,17 @@ bool stopped_while_starting(const Ending& ending) {
 }
 
 /// Says that a signal came between two starts, or in one; also to the other hosts, which start, or
-/// wait for this one.
-void say_stopped(const LauncherOptions& options, const Ending& ending, const std::string& host,
-                 bool again, cli::Console& console) {
+/// wait for this one. `safe`: what is saved can be continued. A signal that ends that becomes the
+/// ending's.
+void say_stopped(const LauncherOptions& options, Ending& ending, const std::string& host,
+                 bool again, bool safe, cli::Console& console) {
   const std::string line = concat(host, ending.signal == SIGTERM ? "SIGTERM" : "SIGUSR1",
                                   ": stopped before the ranks had started", again ? " again" : "");
-  const bool continues = options.resumable && options.to_go_on.empty();
+  const bool continues = safe && options.to_go_on.empty();
   console.note(concat(line, continues ? "; the same command continues" : ""));
-  if (options.host.world_size > 1) tell_the_others(options, line, true);
+  if (options.host.world_size == 1) return;
+  if (const int other = tell_the_others(options, line, ending.stopped_at); other != 0)
+    ending.signal = other;
 }
 
 /// As launch_ranks, with the signal that ended it. `options.host.began_ms` is set.
@@ -428,7 +449,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     const bool no_device = ending.status == exit_status::kNoDevice;
     if (ending.status == exit_status::kResumable) ending.status = given_up(options, true);
     if (stopped_while_starting(ending)) {
-      say_stopped(options, ending, host, restarts > 0, console);
+      say_stopped(options, ending, host, restarts > 0, options.resumable, console);
       if (options.resumable) {
         say_how_to_go_on(options, iteration(), console);
         ending.status = given_up(options, true);
@@ -437,7 +458,8 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
     // The other hosts have ended, or will, and would not come again.
     if (many_hosts && ending.over) {
-      ending.status = exit_status::kComplete;
+      const bool stops = *ending.over == exit_status::kResumable;
+      ending.status = stops ? given_up(options, true) : *ending.over;
       return ending;
     }
     // A first start that fails because of its devices fails the run; a later one can be continued
@@ -449,9 +471,9 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (many_hosts && ending.signal == 0 && !left && options.max_restarts > 0) {
       const std::string line = concat(host, budget.used_up());
       console.error(line);
-      ending.signal = tell_the_others(options, line + "; its own messages say why", false);
+      ending.signal = tell_the_others(options, line + "; its own messages say why", {});
     } else if (many_hosts && stopped(ending) && options.max_restarts > 0) {
-      say_stopped(options, ending, host, true, console);
+      say_stopped(options, ending, host, restarts > 0 || !no_device, safe, console);
     }
     if (!again || !devices.go_on(ending, now)) {
       if (!many_hosts && ending.signal == 0 && !left && options.max_restarts > 0)

@@ -4,6 +4,9 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/stop.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <ctime>
@@ -31,10 +34,33 @@ void on_signal(int number) {
   } else if (now_ms - first_ms >= std::chrono::milliseconds(StopRequest::kTogether).count()) {
     std::signal(number, SIG_DFL);
     std::raise(number);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    _exit(128 + number);  // a container's first process ignores the default action.
   }
 }
 
+sigset_t stop_signals() noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGUSR1);
+  return set;
+}
+
 }  // namespace
+
+void hold_stop_signals() noexcept {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void release_stop_signals() noexcept {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
 
 StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_file,
                          std::chrono::steady_clock::time_point begin)
@@ -45,6 +71,7 @@ StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_f
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);
+  release_stop_signals();
 }
 
 std::optional<std::string> StopRequest::reason() {

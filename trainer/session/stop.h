@@ -10,6 +10,11 @@
 
 namespace trainer {
 
+/// Keeps SIGTERM and SIGUSR1 waiting for a StopRequest, also in programs that this one starts.
+void hold_stop_signals() noexcept;
+/// They end the process again.
+void release_stop_signals() noexcept;
+
 /// One for each process, since it owns the handlers of the two signals.
 class StopRequest {
  public:
@@ -17,7 +22,8 @@ class StopRequest {
   /// signal a whole group of processes, and a launcher among them signals its ranks again.
   static constexpr std::chrono::seconds kTogether{3};
 
-  /// Catches SIGTERM and SIGUSR1 from now on; a later one of them ends the process at once.
+  /// Catches SIGTERM and SIGUSR1 from now on, and those that were held; a later one of them ends
+  /// the process at once.
   /// `deadline_mins` counts from `begin`; `stop_file` may be empty.
   StopRequest(std::optional<double> deadline_mins, std::string stop_file,
               std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now());

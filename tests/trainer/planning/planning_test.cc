@@ -341,7 +341,7 @@ TEST(CardTest, EveryCardHasATable) {
   EXPECT_EQ(find_product("NVIDIA H100 80GB HBM3")->name, "h100-80gb");
   EXPECT_EQ(find_product("NVIDIA A100-SXM4-80GB")->name, "a100-80gb");
   EXPECT_EQ(find_product("NVIDIA A10")->name, "a10");
-  // The same chip, but without NVLink: another link, other clocks.
+  // Cards of one chip that differ in clocks, memory or links.
   EXPECT_EQ(find_product("NVIDIA A100-PCIE-40GB")->name, "a100-pcie-40gb");
   EXPECT_EQ(find_product("NVIDIA A100 80GB PCIe")->name, "a100-pcie-80gb");
   EXPECT_EQ(find_product("NVIDIA A800-SXM4-80GB")->name, "a800-80gb");
@@ -350,6 +350,9 @@ TEST(CardTest, EveryCardHasATable) {
   EXPECT_EQ(find_product("NVIDIA H800")->name, "h800");
   EXPECT_EQ(find_product("NVIDIA H20")->name, "h20");
   EXPECT_EQ(find_product("NVIDIA H20-3e")->name, "h20-3e");
+  EXPECT_EQ(find_product("NVIDIA H200 NVL")->name, "h200-nvl");
+  EXPECT_EQ(find_product("NVIDIA H200")->name, "h200");
+  EXPECT_EQ(find_product("NVIDIA GH200 120GB")->name, "gh200-96gb");
   EXPECT_EQ(find_product("NVIDIA GH200 480GB")->name, "gh200-96gb");
   EXPECT_EQ(find_product("NVIDIA GH200 144G HBM3e")->name, "gh200-144gb");
   EXPECT_EQ(find_product("NVIDIA GeForce RTX 4090")->name, "rtx4090");

@@ -144,7 +144,8 @@ TEST_F(ControlTest, ARankThatIsToldToStopBeforeAllHaveMetEndsTheWaitOfAll) {
     const std::vector<Told> told = run(
         4,
         [&](ControlOptions& o) {
-          if (o.claim.rank == 2) std::this_thread::sleep_for(milliseconds(2000));
+          o.stop_is_told = milliseconds(3000);
+          if (o.claim.rank == 2) std::this_thread::sleep_for(milliseconds(1500));
           const Clock::time_point start = Clock::now();
           if (o.claim.rank == stops)
             o.stop = [start] {
@@ -158,9 +159,29 @@ TEST_F(ControlTest, ARankThatIsToldToStopBeforeAllHaveMetEndsTheWaitOfAll) {
       EXPECT_EQ(told[rank].error, "rank " + std::to_string(stops) +
                                       " (here, cpu): SIGTERM: stopped while it waited for the "
                                       "others");
-      EXPECT_TRUE(told[rank].whole);
+      EXPECT_EQ(told[rank].end, MeetingEnd::retryable);
       EXPECT_EQ(told[rank].told, rank != 0);
     }
+  }
+}
+
+// What is wrong with a command line would end the next start, too.
+TEST_F(ControlTest, AnErrorSaysMoreThanAStop) {
+  const std::vector<Told> told = run(
+      4,
+      [](ControlOptions& o) {
+        o.stop_is_told = milliseconds(4000);
+        if (o.claim.rank == 1) o.stop = [] { return std::string("SIGTERM"); };
+        if (o.claim.rank == 2) {
+          std::this_thread::sleep_for(milliseconds(1000));
+          o.claim.config = "lr = 7\n";
+        }
+        o.claim.rank -= o.claim.rank == 3 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  for (const size_t rank : {0, 1, 2}) {
+    EXPECT_THAT(told[rank].error, HasSubstr("lr = 7 there"));
+    EXPECT_EQ(told[rank].end, MeetingEnd::failed);
   }
 }
 
@@ -171,6 +192,7 @@ TEST_F(ControlTest, ARankThatStopsBeforeRankZeroIsThereTellsIt) {
     const std::vector<Told> told = run(
         3,
         [&](ControlOptions& o) {
+          o.stop_is_told = milliseconds(3000);
           if (o.claim.rank == 0 && comes) std::this_thread::sleep_for(milliseconds(1500));
           if (o.claim.rank == 1) o.stop = [] { return std::string("SIGUSR1"); };
           o.claim.rank -= o.claim.rank == 2 || (o.claim.rank == 0 && !comes) ? 10 : 0;
@@ -180,9 +202,9 @@ TEST_F(ControlTest, ARankThatStopsBeforeRankZeroIsThereTellsIt) {
     const std::string line = "rank 1 (here, cpu): SIGUSR1: stopped while it waited for the others";
     EXPECT_EQ(told[1].error, line);
     EXPECT_EQ(told[1].told, comes);
-    EXPECT_TRUE(told[1].whole);
+    EXPECT_EQ(told[1].end, MeetingEnd::retryable);
     EXPECT_EQ(told[0].error, comes ? line : "");
-    EXPECT_EQ(told[0].whole, comes);
+    EXPECT_EQ(told[0].end == MeetingEnd::retryable, comes);
   }
 }
 
@@ -202,7 +224,7 @@ TEST_F(ControlTest, AHostThatDoesNotComeBackToANewRankZeroLosesNothing) {
         [](Control&) { FAIL(); });
     for (const size_t rank : {0, 1}) {
       EXPECT_THAT(told[rank].error, HasSubstr("rank 2 of 3 did not come within 3 s"));
-      EXPECT_EQ(told[rank].whole, restarts > 0);
+      EXPECT_EQ(told[rank].end == MeetingEnd::retryable, restarts > 0);
     }
   }
 }

@@ -165,7 +165,7 @@ TEST_F(EndTest, AHostThatComesBackAfterTheEndIsToldThatItIsOver) {
         const Control control(again);
         ADD_FAILURE() << "it met rank 0";
       } catch (const MeetingError& error) {
-        EXPECT_TRUE(error.over) << error.what();
+        EXPECT_EQ(error.end, MeetingEnd::over) << error.what();
         EXPECT_THAT(error.what(), HasSubstr("the run was over"));
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();

@@ -29,9 +29,9 @@ inline constexpr std::chrono::seconds kBriefly{3};
 
 /// What happened on one rank.
 struct Told {
-  std::string error;    ///< Of the meeting.
-  bool told = false;    ///< Rank 0 has the same.
-  bool whole = false;   ///< Nothing is wrong with the command.
+  std::string error;  ///< Of the meeting.
+  bool told = false;  ///< Rank 0 has the same.
+  MeetingEnd end = MeetingEnd::failed;
   std::string printed;  ///< The verdict's line.
   int status = -1;      ///< The verdict's.
 };
@@ -95,7 +95,7 @@ class ControlTest : public testing::Test {
         } catch (const MeetingError& error) {
           mine.error = error.what();
           mine.told = error.told;
-          mine.whole = error.whole;
+          mine.end = error.end;
         }
       });
     for (std::thread& thread : threads) thread.join();

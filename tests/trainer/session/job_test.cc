@@ -93,7 +93,7 @@ TEST(JobTest, OneRankOfAHostSaysWhyRanksDidNotMeet) {
     for (int rank = 0; rank < 6; ++rank) {
       const std::string said = printed([&](cli::Console& console) {
         Job job(place(launcher, rank), config, console);
-        EXPECT_EQ(job.unmet({"nobody came", told}, false), exit_status::kFailed);
+        EXPECT_EQ(job.unmet({"nobody came", told}), exit_status::kFailed);
       });
       if (said == "trainer: nobody came\n")
         out.push_back(rank);
@@ -112,21 +112,21 @@ TEST(JobTest, OneRankOfAHostSaysWhyRanksDidNotMeet) {
 // What was not begun loses nothing: the same command continues, if it loads what it saves.
 TEST(JobTest, AStartThatDidNotMeetCanBeRepeatedWhereNothingIsLost) {
   TrainConfig config;
-  const auto status = [&](int restarts, bool stopped, bool whole = false) {
+  using rendezvous::MeetingEnd;
+  const auto status = [&](int restarts, MeetingEnd end) {
     int out = 0;
     printed([&](cli::Console& console) {
       rendezvous::Launch launch = place("environment", 0);
       launch.restarts = restarts;
-      out = Job(launch, config, console).unmet({"nobody came", false, false, whole}, stopped);
+      out = Job(launch, config, console).unmet({"nobody came", false, end});
     });
     return out;
   };
-  EXPECT_EQ(status(0, true), exit_status::kFailed);
+  EXPECT_EQ(status(0, MeetingEnd::retryable), exit_status::kFailed);
   config.save = config.load = "s";
-  EXPECT_EQ(status(0, false), exit_status::kFailed);
-  EXPECT_EQ(status(0, true), exit_status::kResumable);
-  EXPECT_EQ(status(1, false), exit_status::kResumable);
-  EXPECT_EQ(status(0, false, true), exit_status::kResumable);  // another one was stopped.
+  EXPECT_EQ(status(0, MeetingEnd::failed), exit_status::kFailed);
+  EXPECT_EQ(status(0, MeetingEnd::retryable), exit_status::kResumable);
+  EXPECT_EQ(status(1, MeetingEnd::failed), exit_status::kResumable);
 }
 
 /// A checkpoint of one tensor, in memory.

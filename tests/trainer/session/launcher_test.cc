@@ -18,6 +18,7 @@
 #include "tools/cli/exit_status.h"
 #include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
+#include "trainer/session/stop.h"
 #include "trainer/session/training_loop.h"
 
 namespace trainer {
@@ -46,8 +47,10 @@ TEST(FakeRank, DISABLED_Ends) {
   if (number("GRISTMILL_NODES") == 1 && !has_a_place()) _exit(exit_status::kUsage);
   if (number("GRISTMILL_WORLD_SIZE") != number("FAKE_WORLD")) _exit(exit_status::kComplete);
   // It hears that the run is over, before it ends in any way.
-  if (number("FAKE_OVER") == 1 && write(number("GRISTMILL_END_FILE"), ".", 1) != 1)
+  const unsigned char end = static_cast<unsigned char>(number("FAKE_OVER"));
+  if (number("FAKE_OVER") >= 0 && write(number("GRISTMILL_END_FILE"), &end, 1) != 1)
     _exit(exit_status::kUsage);
+  release_stop_signals();  // it takes no notice of them, and dies.
   if (number("FAKE_SAYS") == 1) dprintf(2, "began %s\n", std::getenv("GRISTMILL_BEGAN_MS"));
   const bool fails = number("GRISTMILL_DEVICE") == number("FAKE_DEVICE");
   const int status = number(fails ? "FAKE_STATUS" : "FAKE_OTHERS");
@@ -289,7 +292,7 @@ TEST(Launcher, ARankThatIsKilledWhenTheRunIsOverRestartsNothing) {
   LauncherOptions options{.max_restarts = 1, .resumable = true};
   options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
   for (const bool over : {true, false}) {
-    setenv("FAKE_OVER", over ? "1" : "0", 1);
+    if (over) setenv("FAKE_OVER", "0", 1);
     const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
     unsetenv("FAKE_OVER");
     EXPECT_EQ(run.status, over ? exit_status::kComplete : exit_status::kResumable);
@@ -298,6 +301,18 @@ TEST(Launcher, ARankThatIsKilledWhenTheRunIsOverRestartsNothing) {
                                 "trainer: node 1 of 2: no restart is left: 1 without a newer "
                                 "checkpoint between them\n");
   }
+  // A run that was stopped is not complete.
+  setenv("FAKE_OVER", std::to_string(exit_status::kResumable).c_str(), 1);
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, options).status, exit_status::kResumable);
+  options.to_go_on = "--load s";
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, options).status, exit_status::kFailed);
+  unsetenv("FAKE_OVER");
+}
+
+// One rank was asked to stop before all had met: the others would wait.
+TEST(Launcher, ARankThatStopsAloneTakesTheOthersWithIt) {
+  const Outcome run = launch(exit_status::kResumable, kSleeps, {.resumable = true});
+  EXPECT_EQ(run.status, exit_status::kResumable);
 }
 
 // The other hosts would wait for this one.
@@ -346,15 +361,24 @@ TEST(Launcher, TellingTheOthersEndsWhenItIsAsked) {
 // while they end for another reason.
 TEST(Launcher, AHostThatIsStoppedBeforeItsRanksHaveStartedTellsTheOthers) {
   const std::string stopped = "node 1 of 2: SIGTERM: stopped before the ranks had started";
-  const auto run = [&](int own_status, LauncherOptions options, std::vector<std::string>& told) {
+  // Blocked before the thread is there, so that only the launcher takes it.
+  sigset_t term, before;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, &before);
+  const auto run = [&](int own_status, LauncherOptions options, std::vector<std::string>& told,
+                       bool insists = false) {
     options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
     options.tell_hosts = [&](const std::string& line, bool by_signal,
                              const std::function<std::string()>& stop) {
+      EXPECT_TRUE(by_signal);
       raise(SIGTERM);  // together with the first one: the same request.
       EXPECT_EQ(stop(), "");
-      raise(SIGINT);
-      EXPECT_EQ(stop(), "Interrupt");
-      EXPECT_TRUE(by_signal);
+      if (insists) {
+        std::this_thread::sleep_for(StopRequest::kTogether);
+        raise(SIGTERM);
+        EXPECT_EQ(stop(), "Terminated");
+      }
       told.push_back(line);
     };
     std::thread([] {
@@ -364,7 +388,7 @@ TEST(Launcher, AHostThatIsStoppedBeforeItsRanksHaveStartedTellsTheOthers) {
     return launch(own_status, kSleeps, options);
   };
   std::vector<std::string> told;
-  Outcome first = run(kSleeps, {.resumable = true}, told);
+  Outcome first = run(kSleeps, {.resumable = true}, told, true);
   EXPECT_EQ(first.status, exit_status::kResumable);
   EXPECT_EQ(first.lines, "trainer: " + stopped + "; the same command continues\n");
   EXPECT_THAT(told, testing::ElementsAre(stopped));
@@ -375,6 +399,7 @@ TEST(Launcher, AHostThatIsStoppedBeforeItsRanksHaveStartedTellsTheOthers) {
               {.max_restarts = 2, .resumable = true, .grace = std::chrono::seconds(2)}, told);
   EXPECT_EQ(first.status, exit_status::kResumable);
   EXPECT_THAT(told, testing::ElementsAre(stopped + " again"));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Ranks that do not hear of a lost one are ended after a while.
