@@ -114,7 +114,8 @@ const cli::Table<Options> kFlags = {
        .value = "NAME",
        .help =
            "Type of the weights written. keep does not change it; fp32 takes the main "
-           "parameters of a trainer's checkpoint, and does not round what the conversion adds up.",
+           "parameters of the trainer's and DeepSpeed's checkpoints, and does not round what the "
+           "conversion adds up.",
        .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
       {.name = "num-attention-heads",
        .value = "N",
@@ -211,6 +212,7 @@ CanonicalModel read_source(const Options& options) {
   source.activation = options.activation;
   source.neox_configs = options.neox_configs;
   source.strict_pickle = options.strict_pickle;
+  source.prefer_main = options.dtype == "fp32";
   if (options.ignore_checksums) source.checksums = TorchFile::Checksums::ignore;
   return read_megatron(options.input, source);
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "convert/families/families.h"
+#include "convert/main_parameters.h"
 #include "convert/megatron_names.h"
 #include "convert/neox_source.h"
 #include "convert/rank_agreement.h"
@@ -75,7 +76,8 @@ constexpr const char* kTied = "its argument untie_embeddings_and_output_weights 
 constexpr const char* kWords = "embedding.word_embeddings.weight";
 
 // One model chunk's parameters by core name; layers counted from 0.
-std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value chunk) {
+std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value chunk,
+                                                  MainParameters* main) {
   if (!chunk.is(Kind::dict)) throw FormatError(rank.path + ": its model is not a dict");
   std::map<std::string, TensorSource> raw = torch_weights(rank.file, chunk);
   std::map<std::string, TensorSource> out;
@@ -88,6 +90,7 @@ std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value ch
     }
     if (!core && is_head_copy(name)) core = kHeadCopy;
     if (!core) continue;
+    if (main != nullptr) source = main->of_rank(rank.tp, name, source);
     if (!out.emplace(*core, std::move(source)).second)
       throw FormatError(rank.path + ": two parameters are called " + *core);
   }
@@ -190,8 +193,9 @@ struct Collected {
   std::vector<Twins> twins;
 };
 
-// Layers in forward order: every stage's chunk 0, then every stage's chunk 1, ...
-Collected collect(const std::vector<RankFile>& ranks) {
+// Layers in forward order: every stage's chunk 0, then every stage's chunk 1, ... `main` is null
+// for what is not DeepSpeed's.
+Collected collect(const std::vector<RankFile>& ranks, MainParameters* main) {
   const int64_t tp = ranks.back().tp + 1, pp = ranks.back().pp + 1;
   const size_t chunks = chunks_of(ranks[0]).size();
   Collected found;
@@ -205,7 +209,7 @@ Collected collect(const std::vector<RankFile>& ranks) {
         const std::vector<Value> models = chunks_of(file);
         if (models.size() != chunks)
           throw FormatError(file.path + ": another number of model chunks than its neighbours");
-        for (auto& [name, source] : chunk_tensors(file, models[chunk])) {
+        for (auto& [name, source] : chunk_tensors(file, models[chunk], main)) {
           const LayerName local = split_layer(name);
           std::string whole = name == kHeadCopy ? kWords : name;
           if (local.layer >= 0) {
@@ -268,7 +272,7 @@ std::vector<LayerFile> layer_files(const std::string& folder, const SourceOption
 }
 
 // A layer file's keys say what it is; its number only gives the order.
-Shares collect_layers(const std::vector<LayerFile>& files) {
+Shares collect_layers(const std::vector<LayerFile>& files, MainParameters& main) {
   Shares shares;
   int64_t block = -1, block_file = -1;
   for (const LayerFile& file : files) {
@@ -292,7 +296,8 @@ Shares collect_layers(const std::vector<LayerFile>& files) {
       const std::optional<std::string> core = core_name(full);
       if (!core) continue;
       std::vector<TensorSource>& parts = shares[*core];
-      if (static_cast<int64_t>(parts.size()) == file.rank.tp) parts.push_back(source);
+      if (static_cast<int64_t>(parts.size()) == file.rank.tp)
+        parts.push_back(main.of_layer(file.layer, file.rank.tp, name, source));
     }
   }
   return shares;
@@ -350,6 +355,19 @@ void compare_copies(Collected found, CanonicalModel& model) {
   if (!differing.empty()) model.notes.push_back(differing + ", which is taken");
 }
 
+// Says that main parameters which are there were not read.
+void note_main(const std::string& why, CanonicalModel& model) {
+  if (!why.empty()) model.notes.push_back(why);
+}
+
+// The same for Megatron-LM's optimizer, whose state is with the model's or beside it.
+void note_optimizer(bool is_there, const std::string& path, const SourceOptions& options,
+                    CanonicalModel& model) {
+  if (options.prefer_main && is_there && model.dtype != "F32")
+    model.notes.push_back(path + ": the optimizer's fp32 weights are not read, those of 16 bits " +
+                          "are taken in their place");
+}
+
 // Whole tensors, so one share of each. A gated MLP's two halves may be two tensors, _w and _v.
 CanonicalModel read_torch_dist(const std::string& folder, const SourceOptions& options) {
   const TorchDist checkpoint(folder, options.checksums);
@@ -379,6 +397,7 @@ CanonicalModel read_torch_dist(const std::string& folder, const SourceOptions& o
     throw FormatError(folder + "/common.pt: is missing, and with it the model's arguments; " +
                       ".metadata has no common_state either");
   CanonicalModel model = assemble(shares, checkpoint.common(), true, folder, 3, options);
+  note_optimizer(checkpoint.has_optimizer(), folder, options, model);
   refuse_other_head(shares, model.spec, kTied);
   return model;
 }
@@ -472,18 +491,36 @@ void refuse_root(const std::string& folder) {
 
 }  // namespace
 
+namespace {
+
+// The files of ranks that hold all of their modules.
+CanonicalModel read_ranks(const std::vector<RankFile>& ranks, const std::string& place,
+                          std::optional<double> version, const SourceOptions& options) {
+  const Value root = ranks[0].file->root();
+  const std::string beside = fs::path(ranks[0].path).parent_path().string();
+  MainParameters main(beside.empty() ? "." : beside, options);
+  const bool of_deepspeed = root.find("module").is(Kind::dict);
+  Collected found = collect(ranks, of_deepspeed ? &main : nullptr);
+  CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
+  if (of_deepspeed)
+    note_main(main.note(), model);
+  else
+    note_optimizer(
+        root.find("optimizer").size() > 0 || fs::exists(fs::path(beside) / "distrib_optim.pt"),
+        ranks[0].path, options, model);
+  compare_copies(std::move(found), model);
+  return model;
+}
+
+}  // namespace
+
 CanonicalModel read_megatron(const std::string& path, const SourceOptions& options) {
   const std::string place = resolve_checkpoint(path, options.iteration);
   if (!fs::is_directory(place)) {
     const std::vector<RankFile> ranks = {open_rank(0, 0, place, options)};
     chunks_of(ranks[0]);
     check_ranks(ranks, place);
-    const Value root = ranks[0].file->root();
-    Collected found = collect(ranks);
-    CanonicalModel model =
-        assemble(found.shares, root, is_core(root), place, std::nullopt, options);
-    compare_copies(std::move(found), model);
-    return model;
+    return read_ranks(ranks, place, std::nullopt, options);
   }
   if (is_neox_checkpoint(place)) return read_neox(place, options);
   if (TorchDist::is_at(place)) return read_torch_dist(place, options);
@@ -496,8 +533,10 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
   if (!layers.empty()) {
     const Value root = ranks.empty() ? Value() : ranks[0].file->root();
     const double version = root && root.find("checkpoint_version") ? checkpoint_version(root) : 3;
-    Collected found{collect_layers(layers), {}};
+    MainParameters main(place, options);
+    Collected found{collect_layers(layers, main), {}};
     CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
+    note_main(main.note(), model);
     refuse_other_head(found.shares, model.spec, kTied);
     compare_copies(std::move(found), model);
     return model;
@@ -507,10 +546,7 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
   std::optional<double> version;
   if (root.find("module") && !root.find("checkpoint_version"))
     version = 3;  // DeepSpeed came after version 3
-  Collected found = collect(ranks);
-  CanonicalModel model = assemble(found.shares, root, is_core(root), place, version, options);
-  compare_copies(std::move(found), model);
-  return model;
+  return read_ranks(ranks, place, version, options);
 }
 
 }  // namespace convert

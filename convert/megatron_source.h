@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Megatron's own checkpoints, read: model_optim_rng.pt of any checkpoint_version, legacy,
 // Transformer Engine and core names, tensor and pipeline ranks joined; Megatron-DeepSpeed's
-// mp_rank and layer files; GPT-NeoX's through neox_source.h. Parameters only: optimizer state stays
-// where it is. The trainer's own checkpoints are trainer_source.h's.
+// mp_rank and layer files; GPT-NeoX's through neox_source.h. Parameters only: of the optimizer's
+// state nothing is read but DeepSpeed's fp32 weights (zero_source.h, main_parameters.h). The
+// trainer's own checkpoints are trainer_source.h's.
 // Source: docs/format/megatron-checkpoint.5.md.
 #pragma once
 
@@ -25,6 +26,8 @@ struct SourceOptions {
   /// GPT-NeoX's configurations, where they are not those beside its checkpoint.
   std::vector<std::string> neox_configs = {};
   bool strict_pickle = false;  ///< refuse classes that are not understood even in the arguments
+  /// Take the fp32 weights of DeepSpeed's optimizers behind 16-bit ones; a note says where not.
+  bool prefer_main = false;
 };
 
 /// Whether a folder is one checkpoint of a kind that read_megatron() reads, by the names in it.

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/main_parameters.h"
 #include "convert/megatron_names.h"
 #include "convert/rank_agreement.h"
 #include "convert/torch_weights.h"
@@ -134,7 +135,8 @@ std::string megatron_name(std::string name, int64_t block) {
 }
 
 // Every parameter's shards, in the order of ranks.
-Shares collect(const std::map<Part, Weights>& parts, const std::string& folder) {
+Shares collect(const std::map<Part, Weights>& parts, const std::string& folder,
+               MainParameters& main) {
   if (parts.empty()) throw FormatError(folder + ": no layers there");
   Shares shares;
   int64_t block = -1, block_layer = -1, ranks = 0;
@@ -159,7 +161,7 @@ Shares collect(const std::map<Part, Weights>& parts, const std::string& folder) 
       if (static_cast<int64_t>(all.size()) != part.rank)
         throw FormatError(source.place + ": rank " + std::to_string(all.size()) +
                           "'s part is missing, or there are two of this");
-      all.push_back(source);
+      all.push_back(main.of_layer(part.layer, part.rank, name, source));
     }
   }
   for (const auto& [name, all] : shares)
@@ -333,7 +335,9 @@ CanonicalModel read_neox(const std::string& folder, const SourceOptions& options
   model.tokenizer = {.type = config.tokenizer_type,
                      .vocab_file = config.vocab_file,
                      .merge_file = config.merge_file};
-  Shares shares = collect(read_parts(folder, options), folder);
+  MainParameters main(folder, options);
+  Shares shares = collect(read_parts(folder, options), folder, main);
+  if (!main.note().empty()) model.notes.push_back(main.note());
   divide_head_by_rows(shares, model.spec.hidden_size);
   refuse_other_head(shares, model.spec,
                     "no-weight-tying is not true in the configuration: give all files of the run");

@@ -39,7 +39,8 @@ struct Store {
   int64_t rows = 0, row_bytes = 0;
   MappedRows mapped = {};  ///< if data is not null
   std::function<void(int64_t first, int64_t count, std::byte* out)> read = {};  ///< else
-  std::string place = {};  ///< of the source that it was made for
+  std::function<void()> give_back = {};  ///< of what `read` copies; may be empty
+  std::string place = {};                ///< of the source that it was made for
   // The origin of computed data, for sources that are made from it.
   std::optional<TensorSource> transposed = {}, converted = {}, exact = {};
   std::vector<TensorSource> columns = {};
@@ -308,6 +309,7 @@ void TensorSource::release() const {
     const Store& store = *run.store;
     if (store.mapped.release)
       store.mapped.release(run.first * store.row_bytes, (run.first + run.count) * store.row_bytes);
+    if (store.give_back) store.give_back();
     if (store.transposed) store.transposed->release();
     if (store.converted) store.converted->release();
     for (const TensorSource& part : store.columns) part.release();
@@ -317,6 +319,11 @@ void TensorSource::release() const {
 TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
                            const std::string& place, MappedRows rows) {
   return of_store({dtype, std::move(shape), {}, place}, {.mapped = std::move(rows)});
+}
+
+TensorSource copied_source(TensorSource source, std::function<void()> give_back) {
+  Store store{.read = source.read_rows, .give_back = std::move(give_back)};
+  return of_store(std::move(source), std::move(store));
 }
 
 namespace {

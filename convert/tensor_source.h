@@ -85,6 +85,10 @@ struct TensorSource {
 TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
                            const std::string& place, MappedRows rows);
 
+/// `source`, whose read_rows copies from somewhere that release() gives back: it then calls
+/// `give_back`, on any thread.
+TensorSource copied_source(TensorSource source, std::function<void()> give_back);
+
 /// Rows first .. first + count - 1.
 TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count);
 

@@ -411,7 +411,9 @@ TorchDist::TorchDist(const std::string& folder, TorchFile::Checksums checksums) 
       common_file_ =
           std::make_unique<TorchFile>(place.file, place.begin, place.size, place.name, checksums);
     }
-    if (!is_of_the_model(key) || !tensor.attribute("chunks")) continue;
+    if (!tensor.attribute("chunks")) continue;
+    has_optimizer_ |= key.starts_with("optimizer.") || key.starts_with("chained_");
+    if (!is_of_the_model(key)) continue;
     const std::string dtype = dtype_of(metadata, key, tensor);
     const Dimensions shape = metadata.numbers(tensor.attribute("size"), key);
     std::vector<Chunk> chunks =

@@ -38,10 +38,14 @@ class TorchDist {
   /// Valid as long as this.
   Value common() const noexcept { return common_; }
 
+  /// Whether the optimizer's state is there, which is not read.
+  bool has_optimizer() const noexcept { return has_optimizer_; }
+
  private:
   std::map<std::string, TensorSource> tensors_;
   std::unique_ptr<TorchFile> common_file_;
   Value common_;
+  bool has_optimizer_ = false;
 };
 
 }  // namespace convert

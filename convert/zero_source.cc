@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// zero_source.h: file names, the flat tensors of each data rank, the slices of a parameter.
+// zero_source.h: the memory of each data rank, and the slices of a parameter in it.
 #include "convert/zero_source.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "convert/flat_memory.h"
 #include "libindexed/format.h"
 
 namespace convert {
@@ -15,9 +16,6 @@ namespace {
 
 using indexed::FormatError;
 namespace fs = std::filesystem;
-
-// Budget for an entry of the tables, besides its names.
-constexpr int64_t kEntryBytes = 512;
 
 std::string states_name(int64_t data_rank, int64_t tp) {
   char name[80];
@@ -35,50 +33,17 @@ std::string optimizer_path(const std::string& folder, int64_t data_rank, int64_t
   throw FormatError(folder + "/" + name + ": is missing");
 }
 
-/// One data rank's flat memory: concatenated fp32 tensors.
+/// One data rank's memory.
 struct FlatRank {
-  struct Part {
-    int64_t begin = 0;
-    const PickledTensor* tensor = nullptr;
-  };
-  std::shared_ptr<TorchFile> file;
-  std::vector<Part> parts;
-  int64_t elements = 0;
-
-  /// Elements first .. first + count - 1 to `out`.
-  void read(int64_t first, int64_t count, std::byte* out) const {
-    auto at = std::upper_bound(parts.begin(), parts.end(), first,
-                               [](int64_t place, const Part& part) { return place < part.begin; });
-    if (at != parts.begin()) --at;
-    for (; at != parts.end() && at->begin < first + count; ++at) {
-      const Part& part = *at;
-      const int64_t begin = std::max(first, part.begin);
-      const int64_t end = std::min(first + count, part.begin + part.tensor->elements());
-      if (begin >= end) continue;
-      file->read_rows(*part.tensor, begin - part.begin, end - begin,
-                      out + (begin - first) * element_bytes(*part.tensor));
-    }
-  }
+  std::string path;
+  FlatMemory memory;
 };
 
 FlatRank open_flat(const std::string& path, TorchFile::Checksums checksums) {
-  FlatRank flat;
-  flat.file = std::make_shared<TorchFile>(path, checksums);
-  const Value state = flat.file->root().find("optimizer_state_dict");
-  const auto fail = [&](const std::string& why) { throw FormatError(path + ": " + why); };
-  const Value groups = state.find("fp32_flat_groups");
-  if (!groups.is(Kind::list)) fail("no fp32_flat_groups: not of ZeRO stage 3");
-  for (int64_t i = 0; i < groups.size(); ++i) {
-    const Value group = groups.item(i);
-    if (!group.is(Kind::tensor) || group.tensor().dtype != "F32" ||
-        group.tensor().shape.size() != 1)
-      fail("fp32_flat_groups holds something that is no flat fp32 tensor");
-    flat.file->budget().spend(kEntryBytes);
-    flat.parts.push_back({flat.elements, &group.tensor()});
-    if (__builtin_add_overflow(flat.elements, group.tensor().elements(), &flat.elements) ||
-        flat.elements > flat.file->file_bytes() / 4)
-      fail("fp32_flat_groups holds more than the file");
-  }
+  const auto file = std::make_shared<TorchFile>(path, checksums);
+  FlatRank flat{path, {}};
+  for (const PickledTensor* tensor : flat_tensors(*file, "fp32_flat_groups"))
+    flat.memory.append(file, *tensor);
   return flat;
 }
 
@@ -92,28 +57,13 @@ TensorSource slices(std::shared_ptr<const std::vector<FlatRank>> ranks, int64_t 
     for (int64_t left = count * row; left > 0;) {
       const int64_t rank = at / slice, offset = at % slice;
       const int64_t run = std::min(left, slice - offset);
-      (*ranks)[static_cast<size_t>(rank)].read(place + offset, run, out);
+      (*ranks)[static_cast<size_t>(rank)].memory.read(place + offset, run, out);
       at += run;
       left -= run;
       out += 4 * run;
     }
   };
   return source;
-}
-
-std::vector<int64_t> shape_of(Value size, const std::string& what) {
-  std::vector<int64_t> shape;
-  int64_t most = 1;
-  if (!size.is(Kind::tuple)) throw FormatError(what + ": its shape is no tuple");
-  if (size.size() > 64) throw FormatError(what + ": more than 64 dimensions");
-  for (int64_t i = 0; i < size.size(); ++i) {
-    const int64_t extent = size.item(i).integer().value_or(-1);
-    if (extent < 0 || __builtin_mul_overflow(most, std::max<int64_t>(extent, 1), &most) ||
-        most > int64_t{1} << 40)
-      throw FormatError(what + ": an impossible shape");
-    shape.push_back(extent);
-  }
-  return shape;
 }
 
 }  // namespace
@@ -144,7 +94,7 @@ ZeroRank read_zero_rank(const std::string& folder, int64_t tp, TorchFile::Checks
     result.states->budget().spend(1);
     for (int64_t i = 0; i < group.size(); ++i) {
       const std::string name(group.key(i).text());
-      result.states->budget().spend(kEntryBytes +
+      result.states->budget().spend(kFlatEntryBytes +
                                     static_cast<int64_t>(4 * (name.size() + path.size())));
       const std::vector<int64_t> shape = shape_of(group.value(i), path + ": " + name);
       TensorSource source = slices(ranks, place, 1, shape, path + ": " + name);
@@ -156,8 +106,8 @@ ZeroRank read_zero_rank(const std::string& folder, int64_t tp, TorchFile::Checks
     }
   }
   for (const FlatRank& rank : *ranks)
-    if (rank.elements != place)
-      throw FormatError(rank.file->path() + ": " + std::to_string(rank.elements) +
+    if (rank.memory.elements() != place)
+      throw FormatError(rank.path + ": " + std::to_string(rank.memory.elements()) +
                         " elements, expected " + std::to_string(place) + " of the parameters in " +
                         path);
   return result;

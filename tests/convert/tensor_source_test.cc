@@ -160,6 +160,20 @@ TEST(SourcesInPlace, WhatIsDamagedIsRefusedEveryWay) {
   EXPECT_NO_THROW(slice_rows(file, 5, 1).load());
 }
 
+TEST(SourcesInPlace, WhatIsCopiedIsGivenBackOnce) {
+  const InFile file("BF16", 40, 30);
+  int given_back = 0;
+  const TensorSource copy = copied_source(
+      {"BF16", file.source.shape, file.source.read_rows, "copy"}, [&] { ++given_back; });
+  EXPECT_EQ(copy.load(), file.source.load());
+  copy.release();
+  EXPECT_EQ(given_back, 1);
+  transpose(copy).release();
+  EXPECT_EQ(given_back, 2);
+  convert_dtype(slice_rows(copy, 3, 9), "F32").release();
+  EXPECT_EQ(given_back, 3);
+}
+
 TEST(Transposes, EverySizeOfElementAndBlock) {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
                                       {7, 100},

@@ -14,6 +14,7 @@
 #include "convert/plain_forward.h"
 #include "convert/torch_dist.h"
 #include "libindexed/format.h"
+#include "tests/convert/foreign_bytes.h"
 #include "tests/convert/outcomes.h"
 #include "tests/own.h"
 
@@ -165,6 +166,79 @@ TEST_F(TorchDistTest, ParametersOfOtherModelsAreRefusedByName) {
   EXPECT_THAT(
       outcome(folder_),
       HasSubstr("parameter embedding.position_embeddings.w8ight is not one of a GPT model"));
+}
+
+/// A BF16 model of one layer of zeros, whose checkpoint may have an optimizer's tensor.
+void write_half_model(const std::string& folder, bool optimizer) {
+  using namespace foreign;
+  const auto object = [](const std::string& state) {
+    return call(global("argparse", "Namespace"), "") + state + "b";
+  };
+  std::string tensors, places;
+  const auto add = [&](const std::string& name, const std::vector<uint64_t>& shape) {
+    std::string extents, strides, zeros;
+    uint64_t elements = 1;
+    for (size_t i = shape.size(); i-- > 0; elements *= shape[i])
+      strides.insert(0, number(elements));
+    for (const uint64_t extent : shape) extents += number(extent), zeros += number(0);
+    const std::string half = tuple(text("storage") + global("torch", "BFloat16Storage") +
+                                   text("0") + text("cpu") + number(elements)) +
+                             "Q";
+    const std::string chunk =
+        torch_file(pickle(call(global("torch._utils", "_rebuild_tensor_v2"),
+                               half + number(0) + tuple(extents) + tuple(strides) + "\x89" +
+                                   call(global("collections", "OrderedDict"), ""))),
+                   {{"0", std::string(2 * elements, '\0')}});
+    std::ofstream(folder + "/" + name, std::ios::binary) << chunk;
+    tensors +=
+        text(name) +
+        object(dict(
+            text("properties") + object(tuple(global("torch", "bfloat16"))) + text("size") +
+            tuple(extents) + text("chunks") +
+            list(object(dict(text("offsets") + tuple(zeros) + text("sizes") + tuple(extents))))));
+    places += object(dict(text("fqn") + text(name) + text("offset") + tuple(zeros))) +
+              object(dict(text("relative_path") + text(name) + text("offset") + number(0) +
+                          text("length") + number(chunk.size())));
+  };
+  add("embedding.word_embeddings.weight", {8, 4});
+  add("embedding.position_embeddings.weight", {4, 4});
+  const std::string layer = "decoder.layers.0.";
+  for (const char* norm : {"decoder.final_layernorm.", "decoder.layers.0.input_layernorm.",
+                           "decoder.layers.0.pre_mlp_layernorm."})
+    for (const char* end : {"weight", "bias"}) add(std::string(norm) + end, {4});
+  for (const auto& [name, rows, columns] :
+       {std::tuple("self_attention.linear_qkv.", 12, 4),
+        std::tuple("self_attention.linear_proj.", 4, 4), std::tuple("mlp.linear_fc1.", 8, 4),
+        std::tuple("mlp.linear_fc2.", 4, 8)}) {
+    const auto height = static_cast<uint64_t>(rows), width = static_cast<uint64_t>(columns);
+    add(layer + name + "weight", {height, width});
+    add(layer + name + "bias", {height});
+  }
+  if (optimizer) add("optimizer.state.fp32_param." + layer + "mlp.linear_fc1.bias", {8});
+  std::string arguments;
+  for (const auto& [name, size] :
+       {std::pair("num_layers", 1), std::pair("hidden_size", 4), std::pair("ffn_hidden_size", 8),
+        std::pair("num_attention_heads", 2), std::pair("max_position_embeddings", 4)})
+    arguments += text(name) + number(static_cast<uint64_t>(size));
+  std::ofstream(folder + "/metadata.json") << R"({"sharded_backend": "torch_dist"})";
+  std::ofstream(folder + "/common.pt", std::ios::binary)
+      << torch_file(pickle(dict(text("args") + object(dict(arguments)))), {});
+  std::ofstream(folder + "/.metadata", std::ios::binary) << pickle(object(
+      dict(text("state_dict_metadata") + dict(tensors) + text("storage_data") + dict(places))));
+}
+
+TEST_F(TorchDistTest, MainParametersThatAreNotReadAreNoted) {
+  const auto notes = [&](bool optimizer, bool prefer_main) {
+    fs::remove_all(folder_);
+    fs::create_directory(folder_);
+    write_half_model(folder_, optimizer);
+    return read_megatron(folder_, {.prefer_main = prefer_main}).notes;
+  };
+  EXPECT_THAT(notes(true, true),
+              ::testing::ElementsAre(folder_ + ": the optimizer's fp32 weights are not read, those "
+                                               "of 16 bits are taken in their place"));
+  EXPECT_THAT(notes(true, false), ::testing::IsEmpty());
+  EXPECT_THAT(notes(false, true), ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // targets.h: the smallest good inputs. A model of one layer, two heads, width 4, in every form that
 // the converters read: Megatron of one rank, core's names, torch_dist with stacked layers, ZeRO
-// stage 3 of two ranks, DeepSpeed's and GPT-NeoX's layer files, a Hugging Face folder.
+// stages 3 and 1 of two ranks, DeepSpeed's and GPT-NeoX's layer files, a Hugging Face folder.
 #include <array>
 #include <bit>
 
@@ -63,6 +63,13 @@ std::string floats(uint64_t count) {
   return out;
 }
 
+/// The same numbers in bf16.
+std::string upper_halves(const std::string& floats) {
+  std::string out;
+  for (size_t i = 0; i < floats.size(); i += 4) out += floats.substr(i + 2, 2);
+  return out;
+}
+
 std::string sizes(const std::vector<uint64_t>& shape) {
   std::string items;
   for (const uint64_t n : shape) items += number(n);
@@ -86,7 +93,7 @@ std::string arguments() {
 /// A torch.save file under construction: each tensor has a storage of its own.
 class Saved {
  public:
-  std::string tensor(const std::vector<uint64_t>& shape) {
+  std::string tensor(const std::vector<uint64_t>& shape, bool half = false) {
     uint64_t elements = 1;
     std::vector<uint64_t> strides(shape.size(), 1);
     for (size_t i = shape.size(); i-- > 0;) {
@@ -94,11 +101,17 @@ class Saved {
       elements *= shape[i];
     }
     const std::string key = std::to_string(storages_.size());
-    storages_.emplace_back(key, floats(elements));
+    storages_.emplace_back(key, half ? upper_halves(floats(elements)) : floats(elements));
+    const std::string kind = half ? "BFloat16Storage" : "FloatStorage";
+    const std::string storage = tuple(text("storage") + global("torch", kind) + text(key) +
+                                      text("cpu") + number(elements)) +
+                                "Q";
     return call(global("torch._utils", "_rebuild_tensor_v2"),
-                foreign::storage(key, elements) + number(0) + sizes(shape) + sizes(strides) +
-                    "\x89" + call(global("collections", "OrderedDict"), ""));
+                storage + number(0) + sizes(shape) + sizes(strides) + "\x89" +
+                    call(global("collections", "OrderedDict"), ""));
   }
+  /// In bf16.
+  std::string half(const std::vector<uint64_t>& shape) { return tensor(shape, true); }
   std::string file(const std::string& root) const {
     return foreign::torch_file(foreign::pickle(root), storages_);
   }
@@ -246,6 +259,32 @@ Files zero() {
           {"zero_pp_rank_1_mp_rank_00_optim_states.pt", optimizer()}};
 }
 
+// Stage 1: a model of 16 bits, whose fp32 weights are in two halves of one flat tensor.
+Files zero_halves() {
+  Saved model;
+  std::string shapes, pairs, flat;
+  for (const Parameter& one : whole_model()) {
+    shapes += text(one.name) + sizes(one.shape);
+    pairs += text(one.name) + model.half(one.shape);
+    flat += floats(one.elements());
+  }
+  const std::string states =
+      dict(text("args") + arguments() + text("iteration") + number(7) + text("module") +
+           dict(pairs) + text("param_shapes") + list(dict(shapes)));
+  const auto optimizer = [&](const std::string& bytes) {
+    const std::string groups = list(foreign::tensor("0", bytes.size() / 4));
+    return foreign::torch_file(
+        foreign::pickle(dict(text("optimizer_state_dict") +
+                             dict(text("single_partition_of_fp32_groups") + groups +
+                                  text("partition_count") + list(number(2))))),
+        {{"0", bytes}});
+  };
+  const size_t middle = flat.size() / 8 * 4;
+  return {{"mp_rank_00_model_states.pt", model.file(states)},
+          {"zero_pp_rank_0_mp_rank_00_optim_states.pt", optimizer(flat.substr(0, middle))},
+          {"zero_pp_rank_1_mp_rank_00_optim_states.pt", optimizer(flat.substr(middle))}};
+}
+
 Files hugging_face() {
   std::string header, data;
   for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<uint64_t>>>{
@@ -341,6 +380,7 @@ std::vector<Seed> seeds() {
       {"checkpoint", "layers", pack(layer_files())},
       {"checkpoint", "torch_dist", pack(torch_dist())},
       {"checkpoint", "zero", pack(zero())},
+      {"checkpoint", "zero_halves", pack(zero_halves())},
       {"neox_checkpoint", "pipeline", pack(neox(true))},
       {"neox_checkpoint", "sequential", pack(neox(false))},
       {"hf_folder", "gpt2", pack(hugging_face())},

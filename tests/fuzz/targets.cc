@@ -81,6 +81,7 @@ void checkpoint(Bytes input) {
   const Folder folder(unpack(text_of(input)));
   convert::SourceOptions options;
   options.checksums = convert::TorchFile::Checksums::ignore;
+  options.prefer_main = true;
   load_all(convert::read_megatron(folder.path(), options));
 }
 

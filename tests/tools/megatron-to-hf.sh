@@ -39,6 +39,21 @@ cmp hf/model.safetensors back/from-hf/model.safetensors
 megatron-to-hf --input "$G/v3.pt" --output shards $vocab --max-shard-size 8KB
 ls shards | grep -c safetensors
 
+echo "- the fp32 weights behind DeepSpeed's models of 16 bits"
+M=$GOLDEN/convert/main_parameters
+for c in plain_tp2 pipe_bf16 neox_pipe neox_sequential; do
+  try megatron-to-hf --input "$M/$c/run" --output "main/$c" --vocab-size 21 --dtype fp32 --quiet
+  megatron-to-hf --input "$M/$c/exact/global_step5" --output "exact/$c" --vocab-size 21 --quiet
+  cmp "main/$c/model.safetensors" "exact/$c/model.safetensors"
+done
+mkdir bare
+cp -r "$M/pipe_bf16/run" bare/of16
+rm bare/of16/*/*_optim_states.pt
+try megatron-to-hf --input bare/of16 --output x --vocab-size 21 --dtype fp32
+cp -r "$M/plain_tp2/run" bare/lost
+rm bare/lost/*/zero_pp_rank_1_mp_rank_00_optim_states.pt
+try megatron-to-hf --input bare/lost --output y --vocab-size 21 --dtype fp32
+rm -r x
 echo "- the vocabulary is not guessed"
 try megatron-to-hf --input "$G/v3.pt" --output x
 try megatron-to-hf --input "$G/v3.pt" --output x $vocab --vocab-size 260
