@@ -63,7 +63,9 @@ TensorSource slices(std::shared_ptr<const std::vector<FlatRank>> ranks, int64_t 
       out += 4 * run;
     }
   };
-  return source;
+  return copied_source(std::move(source), [ranks, place, slice] {
+    for (const FlatRank& rank : *ranks) rank.memory.release(place, slice);
+  });
 }
 
 }  // namespace
