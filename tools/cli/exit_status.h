@@ -1,5 +1,5 @@
 // Room: tools/cli. The exit statuses of every program, and of the trainer's own ranks.
-// Source: <sysexits.h> for 75 (EX_TEMPFAIL); 85 to 87 are used neither there nor by the shell.
+// Source: <sysexits.h> for 75 (EX_TEMPFAIL); 85 to 88 are used neither there nor by the shell.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,5 +16,6 @@ inline constexpr int kResumable = 75;  ///< trainer: the last checkpoint is comp
 inline constexpr int kRankLost = 85;  ///< another rank was lost; the launcher may start again
 inline constexpr int kAtFault = 86;   ///< like kRankLost, but this rank is at fault
 inline constexpr int kNoDevice = 87;  ///< this rank's GPU does not answer
+inline constexpr int kStopped = 88;   ///< like kRankLost, but this rank was also asked to stop
 
 }  // namespace exit_status

@@ -215,6 +215,7 @@ void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop)
   options.end_process = [own, this](int status) {
     _exit(!own || status != exit_status::kResumable ? status
           : at_fault_                               ? exit_status::kAtFault
+          : StopRequest::signalled()                ? exit_status::kStopped
                                                     : exit_status::kRankLost);
   };
   control_ = std::make_unique<rendezvous::Control>(options);

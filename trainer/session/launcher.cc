@@ -246,6 +246,10 @@ Ending Attempt::ending() const {
   std::vector<const Process*> died, stayed;
   for (const Process& p : processes_) {
     if (p.status == exit_status::kNoDevice) out.gone.push_back(p.device);
+    if (p.status == exit_status::kStopped && out.signal == 0) {
+      out.signal = SIGTERM;  // or SIGUSR1, to that rank alone.
+      out.stopped_at = Clock::now();
+    }
     if (p.status == exit_status::kComplete) out.over = exit_status::kComplete;
     if (p.died()) died.push_back(&p);
     if (p.by_force && told) stayed.push_back(&p);
@@ -271,8 +275,8 @@ int Attempt::status() const {
   if (any(is(exit_status::kNoDevice))) return exit_status::kNoDevice;
   for (const int status : {exit_status::kFailed, 127})
     if (any(is(status))) return status;
-  if (any(is(exit_status::kRankLost)) || any(is(exit_status::kAtFault)))
-    return exit_status::kRankLost;
+  for (const int status : {exit_status::kRankLost, exit_status::kAtFault, exit_status::kStopped})
+    if (any(is(status))) return exit_status::kRankLost;
   if (any([&](int s) { return s > 128 && s != 128 + stopped_by_; }))
     return resumable_ ? exit_status::kRankLost : exit_status::kFailed;
   if (any([](int s) { return s > 128; }))
@@ -472,7 +476,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
       const std::string line = concat(host, budget.used_up());
       console.error(line);
       ending.signal = tell_the_others(options, line + "; its own messages say why", {});
-    } else if (many_hosts && stopped(ending) && options.max_restarts > 0) {
+    } else if (stopped(ending) && options.max_restarts > 0) {
       say_stopped(options, ending, host, restarts > 0 || !no_device, safe, console);
     }
     if (!again || !devices.go_on(ending, now)) {

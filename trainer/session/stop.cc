@@ -74,6 +74,8 @@ StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_f
   release_stop_signals();
 }
 
+bool StopRequest::signalled() noexcept { return signal_seen != 0; }
+
 std::optional<std::string> StopRequest::reason() {
   const int seen = signal_seen;
   if (seen != 0) return seen == SIGTERM ? "SIGTERM" : "SIGUSR1";

@@ -32,6 +32,8 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
+  /// Whether one of the two signals has come. Any thread.
+  static bool signalled() noexcept;
   /// Why to stop, for the log: "SIGTERM", "--exit-duration-in-mins 90", "stop file x"; nothing if
   /// there is no reason. Cheap enough for every step: the file is checked once per second.
   std::optional<std::string> reason();

@@ -309,6 +309,23 @@ TEST(Launcher, ARankThatIsKilledWhenTheRunIsOverRestartsNothing) {
   unsetenv("FAKE_OVER");
 }
 
+// One rank was asked to stop just as another was lost: there is no next start.
+TEST(Launcher, AStopOfOneRankOutlivesALossOfAnother) {
+  LauncherOptions options{.max_restarts = 2, .resumable = true};
+  EXPECT_EQ(launch(exit_status::kStopped, exit_status::kRankLost, options).lines,
+            "trainer: SIGTERM: stopped before the ranks had started again; the same command "
+            "continues\n");
+  std::vector<std::string> told;
+  options.tell_hosts = [&](const std::string& line, bool, const std::function<std::string()>&) {
+    told.push_back(line);
+  };
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  EXPECT_EQ(launch(exit_status::kStopped, exit_status::kRankLost, options).status,
+            exit_status::kResumable);
+  EXPECT_THAT(told, testing::ElementsAre(
+                        "node 1 of 2: SIGTERM: stopped before the ranks had started again"));
+}
+
 // One rank was asked to stop before all had met: the others would wait.
 TEST(Launcher, ARankThatStopsAloneTakesTheOthersWithIt) {
   const Outcome run = launch(exit_status::kResumable, kSleeps, {.resumable = true});
