@@ -17,13 +17,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <numeric>
 #include <optional>
 #include <system_error>
 
 #include "tools/cli/text.h"
 #include "trainer/rendezvous/sha256.h"
 #include "trainer/rendezvous/wire.h"
+#include "trainer/session/host_devices.h"
 #include "trainer/session/stop.h"
 #include "trainer/session/training_loop.h"
 
@@ -40,13 +40,6 @@ sigset_t watched_set() {
   sigemptyset(&set);
   for (const int number : kWatched) sigaddset(&set, number);
   return set;
-}
-
-/// "device 1", "devices 0, 2, 3".
-std::string listed(const std::vector<int>& devices) {
-  std::vector<std::string> names;
-  for (const int device : devices) names.push_back(std::to_string(device));
-  return (names.size() == 1 ? "device " : "devices ") + cli::join(names, ", ");
 }
 
 /// Ranks that stop end together. One that was asked alone, before all had met, leaves the others
@@ -285,66 +278,6 @@ int Attempt::status() const {
   return any(is(exit_status::kResumable)) ? exit_status::kResumable : exit_status::kComplete;
 }
 
-/// The devices of this host, from one start to the next.
-class Devices {
- public:
-  Devices(const LauncherOptions& options, cli::Console& console, int64_t begun_at);
-  const std::vector<int>& in_use() const noexcept { return in_use_; }
-  /// Chooses the devices for the next start after `ending`; false, with a message, if none is
-  /// possible. `now`: the iteration from which that start continues.
-  bool go_on(const Ending& ending, int64_t now);
-
- private:
-  std::vector<int> gone(const Ending& ending, int64_t now);
-
-  const LauncherOptions& options_;
-  cli::Console& console_;
-  std::vector<int> whole_, in_use_;
-  std::optional<int> suspect_;
-  int64_t begun_at_;
-};
-
-Devices::Devices(const LauncherOptions& options, cli::Console& console, int64_t begun_at)
-    : options_(options),
-      console_(console),
-      whole_(static_cast<size_t>(options.processes)),
-      begun_at_(begun_at) {
-  std::iota(whole_.begin(), whole_.end(), 0);
-  in_use_ = whole_;
-}
-
-/// Devices that the ranks could not open, and one that has failed twice without progress in
-/// between.
-std::vector<int> Devices::gone(const Ending& ending, int64_t now) {
-  std::vector<int> out = ending.gone;
-  if (!options_.allow_fewer) return out;
-  if (ending.lost && suspect_ == ending.lost && now == begun_at_) out.push_back(*ending.lost);
-  suspect_ = ending.lost;
-  begun_at_ = now;
-  return out;
-}
-
-bool Devices::go_on(const Ending& ending, int64_t now) {
-  const std::vector<int> gone_now = gone(ending, now);
-  if (gone_now.empty()) return true;
-  const std::string names = listed(gone_now);
-  if (!options_.allow_fewer) {
-    console_.error(concat(names, ": gone: --allow-fewer-devices continues without it"));
-    return false;
-  }
-  std::erase_if(whole_, [&](int device) { return std::ranges::count(gone_now, device) != 0; });
-  const int left = static_cast<int>(whole_.size());
-  const int used = left > 0 ? options_.fitting(left) : 0;
-  if (used == 0) {
-    console_.error(concat(names, ": gone, and the layout fits no number of the ", left, " left"));
-    return false;
-  }
-  in_use_.assign(whole_.begin(), whole_.begin() + used);
-  console_.note(concat(names, ": gone: continuing with ", listed(in_use_)));
-  suspect_.reset();
-  return true;
-}
-
 /// Blocks signals, which this process then takes one by one, until the end of the scope.
 class WatchedSignals {
  public:
@@ -441,7 +374,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
   const WatchedSignals watched;
   const auto iteration = [&] { return options.iteration ? options.iteration() : 0; };
   const int64_t begun_at = iteration();
-  Devices devices(options, console, begun_at);
+  HostDevices devices(options, console, begun_at);
   Budget budget(options.max_restarts, begun_at);
   const bool many_hosts = options.host.world_size > 1;
   const std::string host =
@@ -479,7 +412,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     } else if (stopped(ending) && options.max_restarts > 0) {
       say_stopped(options, ending, host, restarts > 0 || !no_device, safe, console);
     }
-    if (!again || !devices.go_on(ending, now)) {
+    if (!again || !devices.go_on(ending.gone, ending.lost, now)) {
       if (!many_hosts && ending.signal == 0 && !left && options.max_restarts > 0)
         console.error(budget.used_up());
       if (safe) say_how_to_go_on(options, now, console);
