@@ -280,7 +280,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
   } catch (const UsageError&) {
     throw;  // what no device here can do is no matter of one device.
   } catch (const std::exception& error) {
-    return job.without_device(error);
+    return job.without_device(error, &own_stop);
   }
   try {
     job.meet(ops.get(), "", &own_stop);

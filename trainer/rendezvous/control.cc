@@ -46,7 +46,7 @@ class Control::Link final : public Store {
   std::vector<std::string> collect();
   void post(int to, int64_t topic, const std::string& text);
   std::vector<Letter> letters(int64_t topic, std::chrono::milliseconds wait);
-  void leave();
+  void leave(int status);
   void report_failure(const std::string& why, bool peer, int status);
   [[noreturn]] void fail(const std::string& why, bool peer, int status);
 
@@ -288,10 +288,10 @@ std::vector<Letter> Control::Link::letters(int64_t topic, std::chrono::milliseco
   return box.empty() ? std::vector<Letter>() : std::move(box.mapped());
 }
 
-void Control::Link::leave() {
+void Control::Link::leave(int status) {
   rank_status.enter(Phase::end, rank_status.status().step);
   beat();
-  send(FrameKind::leave, "");
+  send(FrameKind::leave, Packer().number(status).take());
   std::unique_lock<std::mutex> lock(mutex_);
   // Both sides watch each other meanwhile: a rank that hangs or is lost ends the wait.
   changed_.wait(lock, [&] { return all_left_ || cut_; });
@@ -336,7 +336,7 @@ void Control::post(int to, int64_t topic, const std::string& text) { link_->post
 std::vector<Letter> Control::letters(int64_t topic, std::chrono::milliseconds wait) {
   return link_->letters(topic, wait);
 }
-void Control::leave() { link_->leave(); }
+void Control::leave(int status) { link_->leave(status); }
 void Control::report_failure(const std::string& why, bool peer, int status) {
   link_->report_failure(why, peer, status);
 }

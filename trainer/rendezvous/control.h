@@ -37,6 +37,7 @@ class MeetingError : public ops::DeviceError {
       : DeviceError(what), told(told_), end(end_) {}
   bool told;
   MeetingEnd end;
+  int status = exit_status::kComplete;  ///< MeetingEnd::over: the run's.
 };
 
 /// What a rank tells about itself when it connects.
@@ -166,9 +167,10 @@ class Control {
   /// thread may call it. Errors: ops::DeviceError if the connection to rank 0 is lost.
   std::vector<Letter> letters(int64_t topic, std::chrono::milliseconds wait);
 
-  /// This rank's work is done; waits until all ranks have called it. A rank that is lost before
-  /// that counts as in a step. Errors: ops::DeviceError if the connection to rank 0 is lost.
-  void leave();
+  /// This rank's work is done; waits until all ranks have called it. `status`: with which exit
+  /// status; rank 0's is the run's. A rank that is lost before that counts as in a step.
+  /// Errors: ops::DeviceError if the connection to rank 0 is lost.
+  void leave(int status = exit_status::kComplete);
   /// This rank has failed: tells the others. The verdict follows, and ends the process.
   /// `peer`: another rank may be the cause, so the verdict waits for more evidence.
   void report_failure(const std::string& why, bool peer, int status = exit_status::kFailed);

@@ -129,6 +129,14 @@ std::string heard_stop(const ControlOptions& options) {
   throw MeetingError(options.claim.name() + ": " + why, false, MeetingEnd::retryable);
 }
 
+/// `text`: the packed status of the run.
+[[noreturn]] void throw_over(const std::string& text) {
+  MeetingError error("the run was over when the ranks of this host were lost", true,
+                     MeetingEnd::over);
+  error.status = static_cast<int>(Unpacker(text).number());
+  throw error;
+}
+
 /// Ends the rendezvous by rank 0's packed Refusal.
 [[noreturn]] void refused(const std::string& text, bool told) {
   Unpacker in(text);
@@ -156,8 +164,8 @@ std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& opt
       return std::nullopt;
     }
     if (const std::string why = stopped.empty() ? heard_stop(options) : ""; !why.empty()) {
-      if (options.tells) stop_alone(options, why);
-      if (options.claim.stopped) continue;  // rank 0 knows.
+      if (options.claim.stopped && !options.tells) continue;  // rank 0 knows.
+      if (!options.claim.error.empty()) stop_alone(options, why);
       stopped = why;
       stream.send(FrameKind::stop, Packer().text(stopped).take());
       last = Clock::now() + options.stop_is_told + kSlice;
@@ -188,9 +196,7 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
     attempt.why += ": does not know this job's secret";
     return {};
   }
-  if (over)
-    throw MeetingError("the run was over when the ranks of this host were lost", true,
-                       MeetingEnd::over);
+  if (over) throw_over(text);
   if (!roster) refused(text, true);
   return unpack_roster(text, claim.world_size);
 }
@@ -322,8 +328,10 @@ Entry enter(ControlOptions& options) {
     if (why.empty()) return;
     if (options.tells) stop_alone(options, why);
     if (options.claim.stopped) return;
-    options.claim.error = why;
-    options.claim.stopped = true;
+    if (options.claim.error.empty()) {
+      options.claim.error = why;
+      options.claim.stopped = true;
+    }
     deadline =
         std::min(deadline, std::max(start + options.stop_is_told, Clock::now() + kLateStopIsTold));
     says = false;

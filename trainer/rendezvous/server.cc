@@ -208,6 +208,7 @@ void Server::handle(Peer& peer, const Frame& frame) {
     }
     case FrameKind::leave:
       peer.left = true;
+      if (peer.trusted) status_ = in.number();
       if (std::ranges::all_of(ranks_, [](const Peer* p) { return p != nullptr && p->left; }))
         end_run();
       return;
@@ -304,7 +305,7 @@ bool Server::enters(Peer& peer, const Claim& claim) {
   object({.why = why,
           .other_size = other_size,
           .before = own_error && !claim.stopped && !peer.trusted ? claim.rank : -1,
-          .stopped = own_error && claim.stopped ? claim.rank : -1});
+          .stopped = own_error && claim.stopped ? peer.claimed : -1});
   return true;
 }
 
@@ -368,9 +369,10 @@ void Server::lost_at_the_end(int rank) {
 }
 
 void Server::tell_over(Peer& peer) {
+  const std::string status = Packer().number(status_).take();
   const std::string signature =
-      proof(options_.launch.secret, "over", peer.own_nonce, peer.their_nonce, "");
-  if (peer.stream.send(FrameKind::over, Packer().text("").text(signature).take()))
+      proof(options_.launch.secret, "over", peer.own_nonce, peer.their_nonce, status);
+  if (peer.stream.send(FrameKind::over, Packer().text(status).text(signature).take()))
     know_.insert(peer.host);
 }
 

@@ -134,6 +134,7 @@ class Server {
   Refusal refusal_;               ///< Once it has been told.
   bool waits_ = false;            ///< It has been said who is waited for.
   bool restarted_ = false;        ///< A rank that was started again has come.
+  int64_t status_ = 0;            ///< Of the run, as rank 0 has left it.
   std::set<std::string> nonces_;  ///< Nonces of all proved hellos: none is accepted twice.
   int refused_ = 0;               ///< Number of connections without the secret, and some of their
                                   ///< addresses.

@@ -36,7 +36,11 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
 /// Every rank is here, or has said why it does not take part.
 void Server::refuse_if_clear() {
   const auto missing = std::ranges::count(ranks_, nullptr);
-  if (missing <= std::ssize(objections_) && !objections_.empty()) refuse(why_not());
+  // One that was stopped may have been started again.
+  const auto absent = std::ranges::count_if(objections_, [&](const Objection& o) {
+    return o.stopped < 0 || ranks_[static_cast<size_t>(o.stopped)] == nullptr;
+  });
+  if (missing <= absent && !objections_.empty()) refuse(why_not());
 }
 
 /// A rank that was here no longer takes part. One whose stop crosses the roster does, and the run

@@ -29,11 +29,11 @@ enum class FrameKind : uint8_t {
   beat,       ///< rank: Status. Server: empty.
   failed,     ///< rank: whether a peer may be the cause, exit status, text.
   verdict,    ///< server: exit status, line to print.
-  leave,      ///< rank: its work is done.
+  leave,      ///< rank: its work is done: exit status.
   all_left,   ///< server: that of all ranks is: the run is over.
   post,       ///< rank: to whom (-1: all others), topic, text. Server: from whom, topic, text.
   farewell,   ///< rank: it knows that the run is over, and will close its connection.
-  over,       ///< server, instead of the roster: the run is over; empty, proof.
+  over,       ///< server, instead of the roster: the run is over: exit status, proof.
   stop        ///< rank, instead of waiting for the roster: it was asked to stop: text.
 };
 

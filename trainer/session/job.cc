@@ -232,7 +232,8 @@ int Job::unmet(const rendezvous::MeetingError& error) {
   // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
   if (error.end == rendezvous::MeetingEnd::over) {
     if (launch_.local_rank == 0) console_.error(error.what());
-    return exit_status::kComplete;
+    return error.status == exit_status::kResumable && !goes_on_ ? exit_status::kFailed
+                                                                : error.status;
   }
   const bool speaks = (!error.told && first_to_speak()) || speaks_for_host();
   if (speaks) console_.error(cli::describe(error));
@@ -298,10 +299,10 @@ void Job::tell_hosts(const std::string& line, bool stopped, std::function<std::s
   }
 }
 
-int Job::without_device(const std::exception& error) {
+int Job::without_device(const std::exception& error, StopRequest* stop) {
   const int status = launch_.launcher == "trainer" ? exit_status::kNoDevice : exit_status::kFailed;
   try {
-    meet(nullptr, cli::describe(error));
+    meet(nullptr, cli::describe(error), stop);
     console_.error(cli::describe(error));  // a single rank has nobody to tell.
   } catch (const rendezvous::MeetingError& refusal) {
     if (!refusal.told) console_.error(refusal.what());
@@ -456,7 +457,7 @@ int Job::run(const std::function<int()>& work) {
   return guard([&] {
     const int status = work();
     status_ = status;
-    if (control_) control_->leave();
+    if (control_) control_->leave(status);
     return status;
   });
 }

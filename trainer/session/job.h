@@ -56,9 +56,9 @@ class Job {
   /// Opens this rank's device. Errors: as open_device; rendezvous::LaunchError if ranks would share
   /// a GPU.
   std::unique_ptr<ops::Ops> open_device();
-  /// For a rank whose device cannot be opened: tells the others why, and no rank starts. Returns
-  /// the exit status.
-  int without_device(const std::exception& error);
+  /// For a rank whose device cannot be opened: tells the others why, and no rank starts. `stop`: as
+  /// of meet(). Returns the exit status.
+  int without_device(const std::exception& error, StopRequest* stop = nullptr);
 
   /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
   /// cannot take part; the others are then told. `stop`: ends the wait for the others. Errors:

@@ -35,16 +35,23 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kWatched[] = {SIGCHLD, SIGTERM, SIGUSR1, SIGINT, SIGHUP};
 
+/// Those that nobody above this process has told it to ignore (nohup).
 sigset_t watched_set() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : kWatched) sigaddset(&set, number);
+  for (const int number : kWatched) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
   return set;
 }
 
-/// Ranks that stop end together. One that was asked alone, before all had met, leaves the others
-/// waiting: they are asked after this time.
-constexpr std::chrono::seconds kLeftWaiting{2};
+/// The ranks of a run end together. One that is asked to stop alone, before all have met, leaves
+/// the others waiting, for this time.
+constexpr std::chrono::milliseconds kLeftWaiting{2000};
+/// How long ranks have to end once a signal has been given twice.
+constexpr std::chrono::milliseconds kInsists{500};
 
 /// How a start of all ranks ended.
 struct Ending {
@@ -181,12 +188,14 @@ void Attempt::reap() {
     if (process.over || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.over = true;
     process.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const bool met = end_file_.status().has_value();  // else it has ended before all had met.
     // Those that were asked to stop, before they took the request over or after, end by themselves.
     const bool stopped = process.status == exit_status::kResumable ||
                          (stopped_by_ != 0 && process.status == 128 + stopped_by_);
-    if (stopped && stopped_by_ == 0 && pass_on_at_ == Clock::time_point{})
+    if (stopped && !met && pass_on_at_ == Clock::time_point{})
       pass_on_at_ = Clock::now() + kLeftWaiting;
-    if (stopped || process.status == exit_status::kComplete || failed_) continue;
+    if (stopped || failed_) continue;
+    if (met && process.status == exit_status::kComplete) continue;
     failed_ = true;
     kill_at_ = Clock::now() + grace_;
   }
@@ -198,7 +207,10 @@ void Attempt::pass_on(int number) {
     stopped_by_ = number;
     stopped_at_ = now;
   }
-  insisted_ = insisted_ || now - stopped_at_ >= StopRequest::kTogether;
+  if (now - stopped_at_ >= StopRequest::kTogether) {
+    insisted_ = failed_ = true;  // whoever does not end by that is made to.
+    kill_at_ = now + kInsists;
+  }
   for (const Process& process : processes_)
     if (!process.over) kill(process.pid, number);
 }
@@ -260,7 +272,9 @@ Ending Attempt::ending() const {
 /// In order of precedence: a wrong command line, a failure, a loss, a stop, the normal end.
 int Attempt::status() const {
   const auto any = [&](auto matches) {
-    return std::ranges::any_of(processes_, [&](const Process& p) { return matches(p.status); });
+    return std::ranges::any_of(processes_, [&](const Process& p) {
+      return matches(p.by_force && insisted_ ? 128 + stopped_by_ : p.status);
+    });
   };
   const auto is = [](int status) { return [status](int s) { return s == status; }; };
   if (any(is(exit_status::kUsage))) return exit_status::kUsage;

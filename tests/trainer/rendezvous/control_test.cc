@@ -185,6 +185,27 @@ TEST_F(ControlTest, AnErrorSaysMoreThanAStop) {
   }
 }
 
+// It was stopped, and its line was given again: it is there, and rank 3 is still missing.
+TEST_F(ControlTest, ARankThatComesAgainAfterAStopIsNotMissing) {
+  const Clock::time_point begin = Clock::now();
+  const std::vector<Told> told = run(
+      5,
+      [&](ControlOptions& o) {
+        o.claim.world_size = o.launch.world_size = 4;
+        o.stop_is_told = milliseconds(4000);
+        if (o.claim.rank == 1) o.stop = [] { return std::string("SIGTERM"); };
+        if (o.claim.rank == 4) {
+          std::this_thread::sleep_for(milliseconds(1000));
+          o.claim.rank = o.launch.rank = 1;
+          o.claim.pid = 7;
+        }
+        if (o.claim.rank == 3) std::this_thread::sleep_for(milliseconds(2500));
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_GE(Clock::now() - begin, milliseconds(2500));
+  for (const Told& t : told) EXPECT_THAT(t.error, HasSubstr("rank 1 (here, cpu): SIGTERM: "));
+}
+
 // It was told so while it opened its device, or while rank 0 did.
 TEST_F(ControlTest, ARankThatStopsBeforeRankZeroIsThereTellsIt) {
   for (const bool comes : {true, false}) {

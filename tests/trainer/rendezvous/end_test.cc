@@ -147,7 +147,7 @@ TEST_F(EndTest, AHostThatComesBackAfterTheEndIsToldThatItIsOver) {
             o.claim.rank -= o.claim.rank == 1 ? 10 : 0;
           },
           [&](Control& c) {
-            c.leave();
+            c.leave(75);
             left = true;
           });
     });
@@ -166,6 +166,7 @@ TEST_F(EndTest, AHostThatComesBackAfterTheEndIsToldThatItIsOver) {
         ADD_FAILURE() << "it met rank 0";
       } catch (const MeetingError& error) {
         EXPECT_EQ(error.end, MeetingEnd::over) << error.what();
+        EXPECT_EQ(error.status, 75) << "the run was stopped";
         EXPECT_THAT(error.what(), HasSubstr("the run was over"));
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();

@@ -50,7 +50,7 @@ TEST(FakeRank, DISABLED_Ends) {
   const unsigned char end = static_cast<unsigned char>(number("FAKE_OVER"));
   if (number("FAKE_OVER") >= 0 && write(number("GRISTMILL_END_FILE"), &end, 1) != 1)
     _exit(exit_status::kUsage);
-  release_stop_signals();  // it takes no notice of them, and dies.
+  if (number("FAKE_DEAF") != 1) release_stop_signals();  // it takes no notice of them, and dies.
   if (number("FAKE_SAYS") == 1) dprintf(2, "began %s\n", std::getenv("GRISTMILL_BEGAN_MS"));
   const bool fails = number("GRISTMILL_DEVICE") == number("FAKE_DEVICE");
   const int status = number(fails ? "FAKE_STATUS" : "FAKE_OTHERS");
@@ -324,6 +324,35 @@ TEST(Launcher, AStopOfOneRankOutlivesALossOfAnother) {
             exit_status::kResumable);
   EXPECT_THAT(told, testing::ElementsAre(
                         "node 1 of 2: SIGTERM: stopped before the ranks had started again"));
+}
+
+// One rank was told that the run is over, in a start after the end: the others would wait for it.
+TEST(Launcher, ARankThatHearsOfTheEndTakesTheOthersWithIt) {
+  LauncherOptions options{
+      .max_restarts = 2, .resumable = true, .grace = std::chrono::milliseconds(500)};
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  EXPECT_EQ(launch(exit_status::kComplete, kSleeps, options).status, exit_status::kComplete);
+}
+
+// Ranks that cannot heed a signal end by the second one.
+TEST(Launcher, ASecondSignalEndsWhoHeedsNone) {
+  sigset_t term, before;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, &before);
+  setenv("FAKE_DEAF", "1", 1);
+  std::thread([] {
+    for (int i = 0; i < 2; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3300));
+      kill(getpid(), SIGTERM);
+    }
+  }).detach();
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome run = launch(kSleeps, kSleeps, {.resumable = true});
+  unsetenv("FAKE_DEAF");
+  EXPECT_EQ(run.status, 128 + SIGTERM);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // One rank was asked to stop before all had met: the others would wait.
