@@ -305,7 +305,10 @@ int Job::without_device(const std::exception& error, StopRequest* stop) {
     meet(nullptr, cli::describe(error), stop);
     console_.error(cli::describe(error));  // a single rank has nobody to tell.
   } catch (const rendezvous::MeetingError& refusal) {
-    if (!refusal.told) console_.error(refusal.what());
+    if (refusal.told) return status;
+    const std::string own = cli::describe(error), why = refusal.what();
+    if (why.find(own) == std::string::npos) console_.error(own);  // nobody has heard it.
+    console_.error(why);
   }
   return status;
 }

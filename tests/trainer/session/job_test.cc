@@ -109,6 +109,23 @@ TEST(JobTest, OneRankOfAHostSaysWhyRanksDidNotMeet) {
   EXPECT_EQ(speakers("torchrun", true), (std::vector{3}));
 }
 
+// Whatever keeps the others from hearing it.
+TEST(JobTest, WhyADeviceWasNotOpenedIsSaidWhereRankZeroIsNotThere) {
+  TrainConfig config;
+  config.distributed_timeout_minutes = 0.01;
+  config.meeting_timeout_seconds = 0.5;
+  const std::string said = printed([&](cli::Console& console) {
+    rendezvous::Launch launch = place("environment", 3);
+    launch.address = "127.0.0.1";
+    launch.port = tests::own_ports() + 60;
+    launch.exact_port = true;
+    EXPECT_EQ(Job(launch, config, console).without_device(std::runtime_error("no driver")),
+              exit_status::kFailed);
+  });
+  EXPECT_THAT(said, testing::StartsWith("trainer: no driver\ntrainer: rank 3 ("));
+  EXPECT_THAT(said, testing::HasSubstr("rank 0 was not found within 1 s"));
+}
+
 // What was not begun loses nothing: the same command continues, if it loads what it saves.
 TEST(JobTest, AStartThatDidNotMeetCanBeRepeatedWhereNothingIsLost) {
   TrainConfig config;
