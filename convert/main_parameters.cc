@@ -96,14 +96,6 @@ std::string numbered(int64_t number, const std::string& folder, const std::strin
   return folder + "/" + head + (digits.size() < 2 ? "0" : "") + digits + std::string(end);
 }
 
-std::shared_ptr<TorchFile> open_file(const std::string& path, const SourceOptions& options) {
-  auto file = std::make_shared<TorchFile>(path, options.checksums);
-  const std::vector<std::string>& foreign = file->pickle().foreign_classes();
-  if (options.strict_pickle && !foreign.empty())
-    throw FormatError(path + ": class " + foreign[0] + " is not understood (--strict-pickle)");
-  return file;
-}
-
 // Why the main parameters of a checkpoint, of which these are the first files, are not read; empty
 // if they are. What is damaged is an error later.
 std::string reason_not_to_read(const TorchFile& model, const TorchFile& optimizer) {
@@ -162,7 +154,7 @@ Divided open_divided(const std::string& folder, const Files& of, const SourceOpt
       name.replace(at, name.find('_', at) - at, std::to_string(d));
       throw FormatError(folder + "/" + name + ": is missing");
     }
-    all.files.push_back(open_file(found->second, options));
+    all.files.push_back(open_torch_file(found->second, options));
     const TorchFile& file = *all.files.back();
     const int64_t said = partition_count(file);
     if (d == 0) count = said;
@@ -256,7 +248,7 @@ void add_fragments(const Divided& all, MainRank& rank) {
 
 std::shared_ptr<const MainRank> read_rank(const std::string& folder, const Files& of,
                                           const SourceOptions& options) {
-  const std::shared_ptr<TorchFile> model = open_file(of.model, options);
+  const std::shared_ptr<TorchFile> model = open_torch_file(of.model, options);
   const Divided all = open_divided(folder, of, options);
   auto rank = std::make_shared<MainRank>();
   rank->optimizer = all.files[0]->path();
@@ -370,8 +362,8 @@ void MainParameters::open() {
         throw FormatError(numbered(number, folder_, "zero_pp_rank_0_mp_rank_", kOptimizer) +
                           ": is missing, but those of other ranks are there");
       if (ranks_.empty())
-        note_ = reason_not_to_read(*open_file(of.model, options_),
-                                   *open_file(of.optimizers.begin()->second, options_));
+        note_ = reason_not_to_read(*open_torch_file(of.model, options_),
+                                   *open_torch_file(of.optimizers.begin()->second, options_));
       if (!note_.empty()) break;
       ranks_[number] = read_rank(folder_, of, options_);
       index(*ranks_[number]);

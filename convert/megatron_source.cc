@@ -113,11 +113,7 @@ std::vector<Value> chunks_of(const RankFile& rank) {
 }
 
 RankFile open_rank(int64_t tp, int64_t pp, const std::string& path, const SourceOptions& options) {
-  RankFile rank{tp, pp, path, std::make_shared<TorchFile>(path, options.checksums)};
-  const std::vector<std::string>& foreign = rank.file->pickle().foreign_classes();
-  if (options.strict_pickle && !foreign.empty())
-    throw FormatError(path + ": class " + foreign[0] + " is not understood (--strict-pickle)");
-  return rank;
+  return {tp, pp, path, open_torch_file(path, options)};
 }
 
 // "mp_rank_03", "mp_rank_03_001": ranks of a folder or file name.
@@ -427,6 +423,14 @@ CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
 }
 
 }  // namespace
+
+std::shared_ptr<TorchFile> open_torch_file(const std::string& path, const SourceOptions& options) {
+  auto file = std::make_shared<TorchFile>(path, options.checksums);
+  const std::vector<std::string>& foreign = file->pickle().foreign_classes();
+  if (options.strict_pickle && !foreign.empty())
+    throw FormatError(path + ": class " + foreign[0] + " is not understood (--strict-pickle)");
+  return file;
+}
 
 bool is_megatron_checkpoint(const std::string& folder) {
   if (!fs::is_directory(folder)) return false;

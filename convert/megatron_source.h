@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,10 @@ struct SourceOptions {
   /// Take the fp32 weights of DeepSpeed's optimizers behind 16-bit ones; a note says where not.
   bool prefer_main = false;
 };
+
+/// Opens a file of torch.save as the options say. Errors: as of TorchFile; with strict_pickle
+/// indexed::FormatError for a class that is not understood.
+std::shared_ptr<TorchFile> open_torch_file(const std::string& path, const SourceOptions& options);
 
 /// Whether a folder is one checkpoint of a kind that read_megatron() reads, by the names in it.
 /// Errors: std::system_error.

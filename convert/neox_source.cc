@@ -80,18 +80,10 @@ std::map<int64_t, std::string> rank_paths(const std::string& folder) {
   return paths;
 }
 
-std::shared_ptr<TorchFile> open_file(const std::string& path, const SourceOptions& options) {
-  auto file = std::make_shared<TorchFile>(path, options.checksums);
-  const std::vector<std::string>& foreign = file->pickle().foreign_classes();
-  if (options.strict_pickle && !foreign.empty())
-    throw FormatError(path + ": class " + foreign[0] + " is not understood (--strict-pickle)");
-  return file;
-}
-
 // The modules of a rank's file without a pipeline: "sequential.2.attention.dense.weight".
 void add_modules(const std::string& path, int64_t rank, const SourceOptions& options,
                  std::map<Part, Weights>& parts) {
-  const std::shared_ptr<TorchFile> file = open_file(path, options);
+  const std::shared_ptr<TorchFile> file = open_torch_file(path, options);
   for (auto& [name, source] : torch_weights(file, file->root().find("module"))) {
     std::string_view rest = name;
     const bool numbered = take_word(rest, "sequential.");
@@ -107,7 +99,7 @@ std::map<Part, Weights> read_parts(const std::string& folder, const SourceOption
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const auto part = layer_part(entry.path().filename().string());
     if (!part) continue;
-    const std::shared_ptr<TorchFile> file = open_file(entry.path().string(), options);
+    const std::shared_ptr<TorchFile> file = open_torch_file(entry.path().string(), options);
     parts[*part] = torch_weights(file, file->root());
   }
   if (parts.empty())
@@ -316,7 +308,7 @@ CanonicalModel read_neox(const std::string& folder, const SourceOptions& options
   trainer::TrainConfig config = read_configurations(folder, options, model.notes);
   const std::map<int64_t, std::string> ranks = rank_paths(folder);
   if (!ranks.empty()) {
-    const std::shared_ptr<TorchFile> first = open_file(ranks.begin()->second, options);
+    const std::shared_ptr<TorchFile> first = open_torch_file(ranks.begin()->second, options);
     const Value args = first->root().find("args");
     settle(config.num_layers, args, "num_layers", first->path());
     settle(config.hidden_size, args, "hidden_size", first->path());

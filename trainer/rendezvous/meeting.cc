@@ -399,8 +399,8 @@ Entry enter_own(const ControlOptions& options, Socket own,
     }
     if (const std::string why = stops ? "" : heard_stop(options); !why.empty()) {
       if (options.tells) stop_alone(options, why);
-      stops = true;
-      stream.send(FrameKind::stop, Packer().text(why).take());  // the answer follows.
+      stops = true;  // the answer follows; with an error of its own, it does so anyway.
+      if (options.claim.error.empty()) stream.send(FrameKind::stop, Packer().text(why).take());
     }
     answer = stream.wait(Clock::now() + std::chrono::seconds(1), kRankLimit);
   }

@@ -51,13 +51,14 @@ struct LauncherOptions {
 std::string new_run_id();
 
 /// Starts the ranks of this host and waits for them. When one dies, the others have a few seconds
-/// to print why and are then killed; SIGTERM and SIGUSR1 are passed on to all; if this process is
-/// killed, they are too. With several hosts each has such a launcher: a lost rank ends those of all
-/// hosts, and the ranks that all launchers start again meet as at the first start. One that has
-/// used up its restarts ends those of the others, too. A rank that is killed when the run is over
-/// restarts nothing. A device is lost
-/// for good if it cannot be opened, or if its rank was the lost one at two starts in a row without
-/// a checkpoint between them. Returns the exit status of the run.
+/// to print why and are then killed; SIGTERM and SIGUSR1 are passed on to all, and a second one
+/// ends those that heed none; a rank that stops alone before all have met stops the others; if this
+/// process is killed, they are too. With several hosts each has such a launcher: a lost rank ends
+/// those of all hosts, and the ranks that all launchers start again meet as at the first start. One
+/// that has used up its restarts, or is stopped, ends those of the others, too. A rank that is
+/// killed when the run is over restarts nothing. A device is lost for good if it cannot be opened,
+/// or if its rank was the lost one at two starts in a row without a checkpoint between them.
+/// Returns the exit status of the run.
 /// Errors: std::system_error if no process can be started.
 int launch_ranks(const LauncherOptions& options, cli::Console& console);
 

@@ -185,6 +185,21 @@ TEST_F(ControlTest, AnErrorSaysMoreThanAStop) {
   }
 }
 
+// Rank 0 without its device, asked to stop: the others hear of the device.
+TEST_F(ControlTest, AStopOfRankZeroDoesNotHideItsError) {
+  const std::vector<Told> told = run(
+      3,
+      [](ControlOptions& o) {
+        if (o.claim.rank == 0) {
+          o.claim.error = "no driver";
+          o.stop = [] { return std::string("SIGTERM"); };
+        }
+        o.claim.rank -= o.claim.rank == 2 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  for (const size_t rank : {0, 1}) EXPECT_EQ(told[rank].error, "rank 0 (here, cpu): no driver");
+}
+
 // It was stopped, and its line was given again: it is there, and rank 3 is still missing.
 TEST_F(ControlTest, ARankThatComesAgainAfterAStopIsNotMissing) {
   const Clock::time_point begin = Clock::now();
