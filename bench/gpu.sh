@@ -10,7 +10,8 @@
 #   check    single, and several and ranks if there are enough GPUs
 #   single   every test with the label gpu that needs one
 #   several  the tests of communication and layouts, which need several
-#   ranks    the trainer program's tests of many ranks
+#   ranks    the trainer program's tests of many ranks; RANKS_FILTER: other cases
+#   hosts    two or four GPUs play two hosts, which are killed, come back and are told to stop
 #   sanitize compute-sanitizer over our kernels in the operations' tests, SANITIZE_SECONDS (150) a
 #            tool; racecheck and initcheck over bf16 without the products, which they cannot run;
 #            SANITIZE_FILTER: other cases
@@ -119,16 +120,23 @@ several() {
   [ "$gpus" -lt 4 ] || tested layout_cuda_test --gtest_filter='*Gpus4*' || failed=1
   return $failed
 }
-# Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without
-# GPUs. Most of their time is the start of processes, so eight parts run at a time.
+# Left out: two hosts of network namespaces, which would use a GPU twice, and a host without GPUs.
 ranks() {
+  local filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
+ManyTest.ADeviceThatIsGoneIsToldToAll"
+  program_test "${RANKS_FILTER:-$filter}"
+}
+hosts() {
+  program_test "ManyHostsTest.KilledRanks*:ManyHostsTest.AHostThatDies*:ManyHostsTest.*Stop*:\
+ManyHostsTest.AHostWithOneRank*:ManyHostsTest.AKillAtTheVeryEnd*:MemoryHostsTest.AHostThatIsLost*"
+}
+# The trainer program's cases of FILTER. Most of their time is the start of processes, so eight
+# parts run at a time.
+program_test() { # FILTER
   local part parts=8
   for ((part = 0; part < parts; ++part)); do
     TRAINER_TEST_DEVICE=cuda TRAINER_TEST_RANKS=$((gpus < 4 ? 2 : 4)) MANY_FAULT_ROUNDS=2 \
-      begin shard $part $parts trainer_program_test \
-      --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
-ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.HostsMayDifferInWhatDescribesThem:\
-ManyTest.ADeviceThatIsGoneIsToldToAll"
+      begin shard $part $parts trainer_program_test --gtest_filter="$1"
   done
   all_ended
 }

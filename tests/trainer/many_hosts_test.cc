@@ -37,15 +37,15 @@ TEST_F(ManyHostsTest, KilledRanksOfEitherHostGoOnToTheSameBits) {
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 900));
       const size_t host = (round + static_cast<unsigned>(kills)) % 2;
       const std::vector<pid_t> ranks = ranks_of(hosts[host]);
-      if (ranks.size() < 2) break;  // the run is over.
-      const unsigned long one = random() % 3;
+      if (ranks.size() < ranks_a_host()) break;  // the run is over.
+      const unsigned long one = random() % (ranks_a_host() + 1);
       for (unsigned rank = 0; rank < ranks.size(); ++rank)
-        if (one == 2 || one == rank) kill(ranks[rank], SIGKILL);
+        if (one == ranks_a_host() || one == rank) kill(ranks[rank], SIGKILL);
     }
     EXPECT_EQ(wait(hosts[0]).status, 0) << both();
     EXPECT_EQ(wait(hosts[1]).status, 0) << both();
-    EXPECT_THAT(read("err.0"), HasSubstr("node 0 of 2: restart 1 of 9 with 2 ranks"));
-    EXPECT_THAT(read("err.1"), HasSubstr("node 1 of 2: restart 1 of 9 with 2 ranks"));
+    EXPECT_THAT(read("err.0"), HasSubstr(restarted("0", "1 of 9")));
+    EXPECT_THAT(read("err.1"), HasSubstr(restarted("1", "1 of 9")));
     expect_same(save);
   }
 }
@@ -93,8 +93,7 @@ TEST_F(ManyHostsTest, AHostThatDiesAndComesBackJoins) {
     EXPECT_EQ(wait(hosts[0]).status, 0) << both() << read("err.0.again");
     EXPECT_EQ(wait(hosts[1]).status, 0) << both() << read("err.1.again");
     const std::string other = std::to_string(1 - victim);
-    EXPECT_THAT(read("err." + other),
-                HasSubstr("node " + other + " of 2: restart 1 of 9 with 2 ranks"));
+    EXPECT_THAT(read("err." + other), HasSubstr(restarted(other, "1 of 9")));
     expect_same(save);
   }
 }
@@ -179,7 +178,7 @@ TEST_F(ManyHostsTest, AStopBeforeAllHaveMetEndsBothHosts) {
       const std::string save = "early" + std::to_string(stops) + std::to_string(tries);
       Hosts hosts{};
       hosts[static_cast<size_t>(stops)] = start_host(stops, words(save, bounded));
-      ASSERT_EQ(ranks_of(hosts[static_cast<size_t>(stops)]).size(), 2u) << both();
+      ASSERT_EQ(ranks_of(hosts[static_cast<size_t>(stops)]).size(), ranks_a_host()) << both();
       kill(hosts[static_cast<size_t>(stops)], SIGTERM);
       hosts[static_cast<size_t>(1 - stops)] = start_host(1 - stops, words(save, bounded));
       const std::array<int, 2> statuses = wait_hosts(hosts);
@@ -386,7 +385,9 @@ TEST_F(ManyHostsTest, AKillAtTheVeryEndMakesNobodyWait) {
                                              {"FAULT_AT", "1"}}),
                 testing::Each(victim == 1 ? 0 : 75))
         << both();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    // Starts on GPUs take longest: 67 s for the three of the second case, beside other tests.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin,
+              std::chrono::seconds(device() == "cpu" ? 60 : 240));
     EXPECT_THAT(read("err.1"), HasSubstr("node 1 of 2: restart 1 of 1 with 1 rank\n"));
     if (victim == 1) {
       EXPECT_THAT(read("err.1"), HasSubstr("trainer: the run was over when the ranks of this host "

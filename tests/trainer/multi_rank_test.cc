@@ -197,15 +197,18 @@ TEST_F(ManyTest, OneProcessNamesWhatHasNoEffect) {
 // A process for each host, as Kubernetes, PAI and srun --ntasks-per-node=1 have it: two "hosts"
 // here, of two ranks each.
 TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
+  if (most_ranks() < 4) GTEST_SKIP() << "needs four ranks";
   const std::vector<Ended> ended =
       under_launcher(2,
                      plain({"--nproc-per-node", "2", "--tensor-model-parallel-size", "2",
                             "--global-batch-size", "8", "--train-iters", "4"}),
-                     [](int rank) {
-                       return Variables{{"RANK", std::to_string(rank)},
-                                        {"WORLD_SIZE", "2"},
-                                        {"MASTER_ADDR", "127.0.0.1"},
-                                        {"MASTER_PORT", std::to_string(port() + 40)}};
+                     [](int host) {
+                       Variables variables = gpus_of(host);
+                       variables.insert({{"RANK", std::to_string(host)},
+                                         {"WORLD_SIZE", "2"},
+                                         {"MASTER_ADDR", "127.0.0.1"},
+                                         {"MASTER_PORT", std::to_string(port() + 40)}});
+                       return variables;
                      });
   EXPECT_EQ(ended[0].status, 0) << ended[0].err;
   EXPECT_EQ(ended[1].status, 0) << ended[1].err;
@@ -222,7 +225,8 @@ TEST_F(ManyTest, HostsMayDifferInWhatDescribesThem) {
     suffix_ = std::string(".") + node;
     return start(plain({"--nnodes", "2", "--node-rank", node, "--master-addr", address,
                         "--master-port", std::to_string(port() + 80), "--nproc-per-node", "1",
-                        "--cpu-threads", threads, "--job-secret-file", secret}));
+                        "--cpu-threads", threads, "--job-secret-file", secret}),
+                 gpus_of(node == std::string("0") ? 0 : 1));
   };
   const pid_t first = host("0", "127.0.0.1", "1"), second = host("1", "localhost", "2");
   EXPECT_EQ(wait(first).status, 0) << read("err.0");
@@ -333,9 +337,11 @@ TEST_F(ManyTest, AWrongCommandLineIsSaidWhereNoRankZeroCanSayIt) {
 TEST_F(ManyTest, AHostThatWasStoppedWhileItLookedForRankZeroGoesOnLooking) {
   const auto host = [&](const std::string& node) {
     suffix_ = "." + node;
+    Variables variables = gpus_of(node == "0" ? 0 : 1);
+    variables.insert({{"RANK", node}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}});
     return start(plain({"--nproc-per-node", "1", "--meeting-timeout-seconds", "1", "--rendezvous",
                         "file:" + folder_ + "/meeting"}),
-                 {{"RANK", node}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}});
+                 variables);
   };
   const pid_t second = host("1");
   std::this_thread::sleep_for(milliseconds(1000));

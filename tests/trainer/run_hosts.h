@@ -1,5 +1,5 @@
-// What the tests of several hosts share: hosts of this machine, each a launcher with two ranks, and
-// what a run of them must leave and must not leave.
+// What the tests of several hosts share: hosts of this machine, each a launcher with two ranks (on
+// a machine of two GPUs, one), and what a run of them must leave and must not leave.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,10 +14,17 @@ namespace trainer {
 class HostsTest : public ManyTest {
  protected:
   using Hosts = std::array<pid_t, 2>;  ///< Launchers.
-  /// Two hosts with two ranks each, and a checkpoint every 60 of 600 steps.
+  /// Ranks of each host: two, or one where two hosts share two GPUs.
+  static unsigned ranks_a_host() { return most_ranks() / 2; }
+  /// What a host says that starts its ranks again.
+  static std::string restarted(const std::string& node, const std::string& count) {
+    return "node " + node + " of 2: restart " + count + " with " +
+           (ranks_a_host() == 1 ? "1 rank\n" : "2 ranks\n");
+  }
+  /// Two hosts with these ranks each, and a checkpoint every 60 of 600 steps.
   static Words words(const std::string& save, const Words& more = {}) {
     Words all = plain({"--nproc-per-node",
-                       "2",
+                       std::to_string(ranks_a_host()),
                        "--use-distributed-optimizer",
                        "--micro-batch-size",
                        "1",
@@ -46,6 +53,7 @@ class HostsTest : public ManyTest {
                  {"WORLD_SIZE", "2"},
                  {"MASTER_ADDR", "127.0.0.1"},
                  {"MASTER_PORT", std::to_string(port())}});
+    more.merge(gpus_of(node));
     suffix_ = "." + std::to_string(node) + again;
     const pid_t pid = start(words, more);
     suffix_.clear();
@@ -59,7 +67,8 @@ class HostsTest : public ManyTest {
     return {wait(hosts[0]).status, wait(hosts[1]).status};
   }
   /// A launcher's ranks, once it has started so many.
-  static std::vector<pid_t> ranks_of(pid_t launcher, size_t count = 2, int looks = 3000) {
+  static std::vector<pid_t> ranks_of(pid_t launcher, size_t count = ranks_a_host(),
+                                     int looks = 3000) {
     std::vector<pid_t> ranks;
     for (int i = 0; i < looks && (ranks = children(launcher)).size() < count; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -31,6 +31,15 @@ class ManyTest : public ProgramTest {
     const char* wish = std::getenv("TRAINER_TEST_RANKS");
     return wish && std::string(wish) == "2" ? 2 : 4;
   }
+  /// Where one machine plays two hosts, host `node` sees half of the GPUs.
+  static Variables gpus_of(int node) {
+    if (device() != "cuda") return {};
+    std::string list;
+    for (unsigned gpu = 0; gpu < most_ranks() / 2; ++gpu)
+      list +=
+          (gpu ? "," : "") + std::to_string(static_cast<unsigned>(node) * most_ranks() / 2 + gpu);
+    return {{"CUDA_VISIBLE_DEVICES", list}};
+  }
   /// Without dropout a run's losses do not depend on the layout by more than rounding. Where many
   /// runs share GPUs, ranks are silent for longer: 10 s were too few for a first evaluation.
   static Words plain(const Words& more) {
