@@ -370,7 +370,7 @@ run() {
   local part source build
   tar -C "$folder" -xf "$1"
   shift
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib
   export PATH=$folder/build/release/bin:$folder/build/release:$PATH
   [ -z "${SAID:-}" ] || mkdir -p "$SAID"
   { read -r source; read -r build; } <"$folder/source"

@@ -16,6 +16,7 @@
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/extract/clean.h"
+#include "tools/extract/output_flags.h"
 #include "tools/extract/quarantine.h"
 #include "tools/extract/text_output.h"
 #include "tools/stream/pipeline.h"
@@ -26,11 +27,8 @@ namespace {
 struct Options {
   stream::ReadingOptions reading;
   stream::PolicyOptions policy;
-  std::string output;
+  extract::OutputFlags output;
   bool nul = false;
-  std::string compress = "none";
-  int64_t level = 3;
-  bool force = false;
   std::string normalize = "none";
   std::string control = "keep";
   std::string whitespace = "keep";
@@ -39,7 +37,6 @@ struct Options {
   int64_t min_chars = 0;
   int64_t max_chars = cli::kMaxInteger;
   bool dedup = false;
-  int64_t workers = 0;
 };
 
 cli::Group<Options> cleaning_group() {
@@ -99,36 +96,14 @@ cli::Group<Options> filter_group() {
 }
 
 cli::Group<Options> output_group() {
-  using O = Options;
-  return {"Output",
-          {{.name = "output",
-            .letter = 'o',
-            .value = "FILE",
-            .help = "Write to FILE, which appears when it is complete; - or none is standard "
-                    "output. A pipe or a device is written at once.",
-            .field = cli::text(&O::output)},
-           {.name = "null",
-            .letter = '0',
-            .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings are "
-                    "joined by line ends.",
-            .field = cli::on(&O::nul)},
-           {.name = "compress",
-            .value = "HOW",
-            .help = "Compress the output.",
-            .field = cli::choice(&O::compress, {"none", "zstd"})},
-           {.name = "compress-level",
-            .value = "N",
-            .help = "zstd's level.",
-            .field = cli::integer(&O::level, 1, 19)},
-           {.name = "force",
-            .letter = 'f',
-            .help = "Replace an existing output file.",
-            .field = cli::on(&O::force)},
-           {.name = "workers",
-            .letter = 'w',
-            .value = "N",
-            .help = "Threads; 0 means one for each processor. The output does not depend on them.",
-            .field = cli::integer(&O::workers, 0, 4096)}}};
+  cli::Group<Options> group = cli::lift(extract::output_group(), &Options::output);
+  group.flags.push_back(
+      {.name = "null",
+       .letter = '0',
+       .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings are "
+               "joined by line ends.",
+       .field = cli::on(&Options::nul)});
+  return group;
 }
 
 const cli::Table<Options>& flags() {
@@ -276,12 +251,7 @@ class Extractor {
 class Writer {
  public:
   explicit Writer(const Options& options)
-      : dedup_(options.dedup),
-        output_(
-            {.path = options.output,
-             .zstd = options.compress == "zstd",
-             .zstd_level = static_cast<int>(options.level),
-             .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse}) {}
+      : dedup_(options.dedup), output_(options.output.text_output(options.output.existing())) {}
 
   void take(const Extracted& result) {
     counts.unwanted += result.counts.unwanted;
@@ -349,35 +319,31 @@ int extract_json(Options& options, cli::Invocation& call) {
                                         options.reading.format));
     condition.emplace(options.where);
   }
-  options.output = cli::output_path(options.output);
-  const bool streams = cli::is_stream(options.output);
-  if (options.output == "-" && (options.nul || options.compress != "none")) {
-    cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
-  }
+  std::string& output = options.output.path;
+  output = cli::output_path(output);
+  const bool streams = cli::is_stream(output);
+  options.output.refuse_terminal(options.nul);
   const bool named = !options.policy.quarantine.empty();
   if (options.policy.on_error == "quarantine" && !named) {
     if (streams)
       throw cli::UsageError(
           "--on-error quarantine needs --quarantine FILE when the output is standard output, a "
-          "pipe "
-          "or a device");
-    options.policy.quarantine = options.output + ".quarantine";
+          "pipe or a device");
+    options.policy.quarantine = output + ".quarantine";
   }
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
-  cli::refuse_input_as_output("--output", options.output, inputs);
+  cli::refuse_input_as_output("--output", output, inputs);
   cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
   if (options.policy.on_error == "quarantine")
-    cli::refuse_open_output("--quarantine", options.policy.quarantine, options.output);
+    cli::refuse_open_output("--quarantine", options.policy.quarantine, output);
   if (streams) {  // who reads it waits for what is opened; nobody shall wait in vain.
     for (const std::string& input : inputs)
       if (input != "-" && ::access(input.c_str(), R_OK) != 0)
         throw std::system_error(errno, std::generic_category(), input);
   }
   // A run that was killed while renaming may have renamed the quarantine already.
-  const bool killed = !streams && indexed::left_unfinished(options.output);
-  const indexed::Existing existing = options.force ? indexed::Existing::replace
-                                     : killed      ? indexed::Existing::same
-                                                   : indexed::Existing::refuse;
+  const bool killed = !streams && !options.output.force && indexed::left_unfinished(output);
+  const indexed::Existing existing = killed ? indexed::Existing::same : options.output.existing();
   const bool keeps = options.policy.on_error == "quarantine";
   extract::Quarantine quarantine({.path = keeps ? options.policy.quarantine : "",
                                   .named = named,
@@ -386,7 +352,7 @@ int extract_json(Options& options, cli::Invocation& call) {
   stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
     quarantine.keep(piece, ends);
   });
-  const int64_t threads = stream::threads_for(options.workers);
+  const int64_t threads = stream::threads_for(options.output.workers);
   std::vector<Extractor> workers(static_cast<size_t>(threads), Extractor(options));
   Writer writer(options);
   stream::read_documents<Extracted>(

@@ -21,6 +21,7 @@
 #include "tools/dedup/groups.h"
 #include "tools/dedup/min_hash.h"
 #include "tools/dedup/shingles.h"
+#include "tools/extract/output_flags.h"
 #include "tools/extract/text_output.h"
 #include "tools/stream/json_scan.h"
 #include "tools/stream/reading.h"
@@ -36,13 +37,9 @@ struct Options {
   int64_t bands = 14;
   int64_t rows = 8;
   int64_t seed = 1;
-  std::string output;
+  extract::OutputFlags output;
   std::string duplicates;
-  std::string compress = "none";
-  int64_t level = 3;
-  bool force = false;
   int64_t memory = kDefaultMemory;
-  int64_t workers = 0;
 };
 
 cli::Group<Options> likeness_group() {
@@ -69,40 +66,18 @@ cli::Group<Options> likeness_group() {
 
 cli::Group<Options> output_group() {
   using O = Options;
-  return {"Output",
-          {{.name = "output",
-            .letter = 'o',
-            .value = "FILE",
-            .help = "Write what stays to FILE, which is there when it is whole; - or none is "
-                    "standard output. A pipe or a device is written at once.",
-            .field = cli::text(&O::output)},
-           {.name = "duplicates",
-            .letter = 'd',
-            .value = "FILE",
-            .help = "Write to FILE who was dropped and for whom: a line of JSON each.",
-            .field = cli::text(&O::duplicates)},
-           {.name = "compress",
-            .value = "HOW",
-            .help = "Compress the output.",
-            .field = cli::choice(&O::compress, {"none", "zstd"})},
-           {.name = "compress-level",
-            .value = "N",
-            .help = "zstd's level.",
-            .field = cli::integer(&O::level, 1, 19)},
-           {.name = "force",
-            .letter = 'f',
-            .help = "Replace existing output files.",
-            .field = cli::on(&O::force)},
-           {.name = "memory",
-            .value = "SIZE",
-            .help = "Memory for sorting keys. With less, files of keys are read more often; the "
-                    "output is the same.",
-            .field = cli::size(&O::memory, 1 << 20)},
-           {.name = "workers",
-            .letter = 'w',
-            .value = "N",
-            .help = "Threads; 0 is one a processor. The output does not depend on them.",
-            .field = cli::integer(&O::workers, 0, 4096)}}};
+  cli::Group<Options> group = cli::lift(extract::output_group(), &O::output);
+  group.flags.push_back({.name = "duplicates",
+                         .letter = 'd',
+                         .value = "FILE",
+                         .help = "Write to FILE who was dropped and for whom: a line of JSON each.",
+                         .field = cli::text(&O::duplicates)});
+  group.flags.push_back({.name = "memory",
+                         .value = "SIZE",
+                         .help = "Memory for sorting keys. With less, files of keys are read more "
+                                 "often; the output is the same.",
+                         .field = cli::size(&O::memory, 1 << 20)});
+  return group;
 }
 
 /// --input and related flags, without --range, because its parts would not see each other. The help
@@ -183,7 +158,7 @@ void allow_files(int64_t bands, int64_t threads) {
 
 /// Where to put an unnamed file: beside the output, where a link to it leads, or in TMPDIR.
 std::string scratch_place(const Options& options) {
-  if (!cli::is_stream(options.output)) return indexed::target_of(options.output);
+  if (!cli::is_stream(options.output.path)) return indexed::target_of(options.output.path);
   if (!options.duplicates.empty()) return indexed::target_of(options.duplicates);
   const char* folder = std::getenv("TMPDIR");
   return cli::concat(folder == nullptr || *folder == '\0' ? "/tmp" : folder, "/near-dedup");
@@ -227,11 +202,7 @@ void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& 
 struct Outputs {
   explicit Outputs(const Options& options) : Outputs(options, existing_of(options)) {}
   Outputs(const Options& options, indexed::Existing existing)
-      : list(list_of(options, existing)),
-        kept({.path = options.output,
-              .zstd = options.compress == "zstd",
-              .zstd_level = static_cast<int>(options.level),
-              .existing = existing}) {}
+      : list(list_of(options, existing)), kept(options.output.text_output(existing)) {}
 
   static std::unique_ptr<indexed::OutputFile> list_of(const Options& options,
                                                       indexed::Existing existing) {
@@ -241,10 +212,10 @@ struct Outputs {
 
   /// A run that was killed while it renamed its outputs may have renamed only the list.
   static indexed::Existing existing_of(const Options& options) {
-    if (options.force) return indexed::Existing::replace;
-    return !cli::is_stream(options.output) && indexed::left_unfinished(options.output)
-               ? indexed::Existing::same
-               : indexed::Existing::refuse;
+    const extract::OutputFlags& output = options.output;
+    const bool killed =
+        !output.force && !cli::is_stream(output.path) && indexed::left_unfinished(output.path);
+    return killed ? indexed::Existing::same : output.existing();
   }
 
   void finish() {
@@ -353,13 +324,13 @@ int dedup_documents(Options& options, cli::Invocation& call) {
     throw cli::UsageError("no file is named: standard input cannot be read, inputs are read twice");
   if (options.duplicates == "-")
     throw cli::UsageError("--duplicates -: expected the name of a file");
-  options.output = cli::output_path(options.output);
-  cli::refuse_input_as_output("--output", options.output, paths);
+  options.output.path = cli::output_path(options.output.path);
+  cli::refuse_input_as_output("--output", options.output.path, paths);
   cli::refuse_input_as_output("--duplicates", options.duplicates, paths);
-  cli::refuse_open_output("--duplicates", options.duplicates, options.output);
+  cli::refuse_open_output("--duplicates", options.duplicates, options.output.path);
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
-  const int64_t threads = stream::threads_for(options.workers);
+  const int64_t threads = stream::threads_for(options.output.workers);
   allow_files(options.bands, threads);
   Outputs outputs(options);
   dedup::KeyStore store(scratch_place(options), options.bands);

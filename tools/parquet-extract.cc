@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include <unistd.h>
-
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/output_path.h"
@@ -15,7 +13,7 @@
 #include "tools/cli/text.h"
 #include "tools/columns/column_file.h"
 #include "tools/columns/rows.h"
-#include "tools/extract/text_output.h"
+#include "tools/extract/output_flags.h"
 #include "tools/stream/ordered_parts.h"
 #include "tools/stream/pipeline.h"
 #include "tools/stream/reading.h"
@@ -28,13 +26,9 @@ struct Options {
   std::vector<std::string> input;
   std::vector<std::string> columns;
   stream::PolicyOptions policy;
-  std::string output;
+  extract::OutputFlags output;
   bool nul = false;
-  std::string compress = "none";
-  int64_t level = 3;
-  bool force = false;
   int64_t memory = kDefaultMemory;
-  int64_t workers = 0;
 };
 
 cli::Group<Options> input_group() {
@@ -55,41 +49,20 @@ cli::Group<Options> input_group() {
 
 cli::Group<Options> output_group() {
   using O = Options;
-  return {
-      "Output",
-      {{.name = "output",
-        .letter = 'o',
-        .value = "FILE",
-        .help = "Write to FILE, which is there when it is whole; - or none is standard output. A "
-                "pipe or a device is written at once.",
-        .field = cli::text(&O::output)},
-       {.name = "null",
-        .letter = '0',
-        .help = "Write the bare text of the one column, ended by a NUL byte; a list's strings "
-                "have a line end between them.",
-        .field = cli::on(&O::nul)},
-       {.name = "compress",
-        .value = "HOW",
-        .help = "Compress the output.",
-        .field = cli::choice(&O::compress, {"none", "zstd"})},
-       {.name = "compress-level",
-        .value = "N",
-        .help = "zstd's level.",
-        .field = cli::integer(&O::level, 1, 19)},
-       {.name = "force",
-        .letter = 'f',
-        .help = "Replace an existing output file.",
-        .field = cli::on(&O::force)},
-       {.name = "memory",
-        .value = "SIZE",
-        .help = "Text that may wait for its turn. Row groups are read at once as far as their "
-                "text fits.",
-        .field = cli::size(&O::memory, 1 << 20)},
-       {.name = "workers",
-        .letter = 'w',
-        .value = "N",
-        .help = "Threads; 0 is one a processor. The output does not depend on them.",
-        .field = cli::integer(&O::workers, 0, 4096)}}};
+  cli::Group<Options> group = cli::lift(extract::output_group(), &O::output);
+  group.flags.push_back(
+      {.name = "null",
+       .letter = '0',
+       .help = "Write the bare text of the one column, ended by a NUL byte; a list's strings are "
+               "joined by line ends.",
+       .field = cli::on(&O::nul)});
+  group.flags.push_back(
+      {.name = "memory",
+       .value = "SIZE",
+       .help = "Text that may wait for its turn. Row groups are read at once as far as their text "
+               "fits.",
+       .field = cli::size(&O::memory, 1 << 20)});
+  return group;
 }
 
 const cli::Table<Options>& flags() {
@@ -152,28 +125,22 @@ void check_options(const Options& options, bool any_file) {
     throw cli::UsageError(
         cli::concat("-0 writes one column's text, --columns names ", options.columns.size()));
   }
-  if (options.output == "-" && (options.nul || options.compress != "none")) {
-    cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
-  }
+  options.output.refuse_terminal(options.nul);
 }
 
 int extract_rows(Options& options, cli::Invocation& call) {
-  options.output = cli::output_path(options.output);
+  options.output.path = cli::output_path(options.output.path);
   check_options(options, !options.input.empty() || !call.parsed.operands.empty());
   std::vector<std::string> paths = stream::inputs_of({.input = options.input}, call.parsed);
   if (std::ranges::find(paths, "-") != paths.end())
     throw cli::UsageError(
         "no file is named: standard input cannot be read, Parquet is read from both ends");
-  cli::refuse_input_as_output("--output", options.output, paths);
+  cli::refuse_input_as_output("--output", options.output.path, paths);
   stream::ErrorPolicy policy(options.policy, call.console);
   Parts parts(std::move(paths), options);
   parts.check();
-  extract::TextOutput output(
-      {.path = options.output,
-       .zstd = options.compress == "zstd",
-       .zstd_level = static_cast<int>(options.level),
-       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse});
-  stream::run_ordered_parts({.threads = stream::threads_for(options.workers),
+  extract::TextOutput output(options.output.text_output(options.output.existing()));
+  stream::run_ordered_parts({.threads = stream::threads_for(options.output.workers),
                              .memory = options.memory,
                              .source = [&] { return parts.next(); },
                              .sink =
