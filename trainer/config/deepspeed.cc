@@ -2,7 +2,8 @@
 // has no effect here is named, one that cannot be honoured is refused, so that no line of the file
 // is silently ignored. A key counts here where it counts in Megatron-DeepSpeed's pretrain_gpt.py.
 // That script passes its own optimizer and scheduler to deepspeed.initialize, so the file's
-// sections for those two change nothing, there or here.
+// sections for those two change nothing, there or here. Before release 0.15 DeepSpeed followed the
+// file's scheduler all the same; the name says so where there is one.
 // Source: DeepSpeed's configuration page (key names and defaults); its runtime/engine.py,
 // _configure_optimizer and _configure_lr_scheduler; Megatron-DeepSpeed's megatron/training.py.
 // SPDX-License-Identifier: MIT
@@ -124,7 +125,7 @@ class DeepspeedReader {
         {"zero_optimization", [&] { zero(value); }},
         // pretrain_gpt.py passes its own optimizer and scheduler: see the top.
         {"optimizer", [&] { idle.push_back(key); }},
-        {"scheduler", [&] { idle.push_back(key); }},
+        {"scheduler", [&] { idle.push_back(key + scheduler_note(value)); }},
         {"data_types", [&] { data_types(value); }}};
     const auto section = sections.find(key);
     if (section == sections.end()) return false;
@@ -132,6 +133,11 @@ class DeepspeedReader {
       throw UsageError(concat(path_, ": ", key, " ", value.dump(), ": expected an object"));
     section->second();
     return true;
+  }
+
+  static std::string scheduler_note(const json& value) {
+    if (value.value("type", json()).is_null()) return "";
+    return " (DeepSpeed before 0.15 follows it instead of --lr-decay-style and --lr-warmup-iters)";
   }
 
   void read_key(const std::string& key, const json& value) {

@@ -58,8 +58,7 @@ constexpr Idle kNoEffect[] = {
      "tokenizer-hf-use-fast tokenizer-hf-include-special-tokens use-gigatoken",
      "transformer-impl transformer-type null-tokenizer-pad-id DDP-impl model-type task "
      "patch-tokenizer-type max-padding-length "
-     "lazy-mpu-init onnx-safe tokenizer-metadata",
-     "spec"},
+     "lazy-mpu-init onnx-safe tokenizer-metadata"},
     {"there is one format of checkpoints, and any layout resumes from any of them",
      "use-dist-ckpt ckpt-fully-parallel-save no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "async-save ckpt-assume-constant-structure use-persistent-ckpt-worker "
@@ -110,6 +109,7 @@ constexpr Idle kNoEffect[] = {
      "data-sharding "
      "object-storage-cache-path"},
     {"tokens that pad are learned like all others", "allow-ambiguous-pad-tokens"},
+    {"only multi-latent attention reads it", "", "rotary-scaling-factor"},
     {"the log is written at every --log-interval",
      "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "
      "no-log-learnig-rate-to-tensorboard log-optimizer-states-to-tensorboard log-progress "
@@ -277,6 +277,25 @@ constexpr Partly kOnly[] = {
     {"dataset", "MMAP LLama-Pretrain-Idxmap", "datasets are Megatron's .bin and .idx"},
 };
 
+// --spec FILE FUNCTION, as Megatron's scripts name the layers of the GPT that there is here.
+cli::Field<C> layer_spec() {
+  const std::string reason = "there is one implementation of the model";
+  return {Arity::many,
+          [reason](C&, const cli::Values& v) {
+            const std::string& place = v.front();
+            const bool gpt = place == "local" || place == "te" ||
+                             place == "megatron.core.models.gpt.gpt_layer_specs";
+            const bool experts = v.size() > 1 && v[1].find("moe") != std::string::npos;
+            if (!gpt || experts)
+              throw cli::UsageError(
+                  "names the layers of another model: permitted is "
+                  "megatron.core.models.gpt.gpt_layer_specs");
+          },
+          nullptr,
+          {},
+          reason};
+}
+
 template <class Make>
 void add(cli::Group<C>& group, const Idle& idle, Make make) {
   const auto rows = [&](std::string_view names, Arity arity) {
@@ -302,6 +321,7 @@ cli::Table<TrainConfig> compatibility_flags() {
                           .value = "VALUE",
                           .field = cli::no_effect_with<C>(std::move(values), one.reason)});
   }
+  idle.flags.push_back({.name = "spec", .value = "VALUE", .field = layer_spec()});
   for (const Idle& one : kRefused) add(refused, one, cli::refused<C>);
   return {idle, refused};
 }

@@ -228,6 +228,22 @@ cli::Group<C> muon_group() {
       }};
 }
 
+constexpr double kMostLossScale = 1e30;   // an fp32 number.
+constexpr double kLeastLossScale = 1e-6;  // gradients are divided by it.
+
+// 0 is no fixed scale, as in Megatron, whose scripts say so.
+cli::Field<C> fixed_loss_scale() {
+  return {Arity::one,
+          [](C& c, const cli::Values& v) {
+            c.loss_scale.reset();
+            if (cli::parse_real(v[0], 0, kMostLossScale) != 0)
+              c.loss_scale = cli::parse_real(v[0], kLeastLossScale, kMostLossScale);
+          },
+          [](const C& c) {
+            return c.loss_scale ? cli::Values{cli::show_real(*c.loss_scale)} : cli::Values{};
+          }};
+}
+
 cli::Group<C> precision_group() {
   return {
       "Precision and memory",
@@ -240,16 +256,16 @@ cli::Group<C> precision_group() {
            .field = on(&C::bf16)},
           {.name = "loss-scale",
            .value = "SCALE",
-           .help = "Fixed loss scale for fp16. Default: dynamic.",
-           .field = real(&C::loss_scale, 0)},
+           .help = "Fixed loss scale for fp16; 0 is dynamic. Default: dynamic.",
+           .field = fixed_loss_scale()},
           {.name = "initial-loss-scale",
            .value = "SCALE",
            .help = "Initial dynamic scale.",
-           .field = real(&C::initial_loss_scale, 0)},
+           .field = real(&C::initial_loss_scale, kLeastLossScale, kMostLossScale)},
           {.name = "min-loss-scale",
            .value = "SCALE",
            .help = "Smallest dynamic scale.",
-           .field = real(&C::min_loss_scale, 0)},
+           .field = real(&C::min_loss_scale, kLeastLossScale, kMostLossScale)},
           {.name = "loss-scale-window",
            .value = "STEPS",
            .help = "Number of good steps after which the scale doubles.",

@@ -116,7 +116,6 @@ cli::Group<C> model_group() {
            .help = "Lower the slow rotary frequencies, as in Llama 3.1 and later.",
            .field = on(&C::use_rope_scaling)},
           {.name = "rope-scaling-factor",
-           .aliases = "rotary-scaling-factor",
            .value = "FACTOR",
            .help = "The divisor of --use-rope-scaling.",
            .field = real(&C::rope_scaling_factor, 1e-6)},

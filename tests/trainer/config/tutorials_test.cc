@@ -194,7 +194,11 @@ TEST(Tutorials, DeepspeedFilesOptimizerAndSchedulerAreIdle) {
   }
   Result r = run(kDeepspeed13b);
   EXPECT_THAT(apply_deepspeed(r.config, r.parsed.given, files[3], "ds.json"),
-              testing::ElementsAre("optimizer", "scheduler"));
+              testing::ElementsAre("optimizer",
+                                   "scheduler (DeepSpeed before 0.15 follows it instead of "
+                                   "--lr-decay-style and --lr-warmup-iters)"));
+  EXPECT_THAT(apply_deepspeed(r.config, r.parsed.given, R"({"scheduler": {}})", "ds.json"),
+              testing::ElementsAre("scheduler"));
   EXPECT_EQ(run(kDeepspeed13b, R"({"optimizer": 3})").error,
             "ds.json: optimizer 3: expected an object");
 }
@@ -476,6 +480,39 @@ TEST(Tutorials, WhatChangesNothingIsTakenAndNamedOnce) {
   EXPECT_EQ(honoured.config.eod_id, 5);
   EXPECT_EQ(run(std::string(kAmdLlama2) + " --enable-zbh1-pipeline").config.pipeline_schedule,
             "zero-bubble");
+}
+
+// As in Megatron, where 0 is no fixed scale: many scripts say `--loss-scale 0`.
+TEST(Tutorials, ALossScaleOfZeroIsDynamic) {
+  const std::string line = std::string(kAmdLlama2) + " ";
+  const auto refused = [&](const std::string& flags) {
+    EXPECT_THROW(run(line + flags), cli::UsageError) << flags;
+  };
+  EXPECT_EQ(run(line + "--loss-scale 8 --loss-scale 0").config.loss_scale, std::nullopt);
+  EXPECT_EQ(run(line + "--loss-scale 0 --loss-scale 8").config.loss_scale, 8);
+  refused("--loss-scale 1e-9");
+  refused("--loss-scale -1");
+  refused("--initial-loss-scale 0");
+  refused("--min-loss-scale 0");
+}
+
+TEST(Tutorials, OnlySpecsOfThisModelChangeNothing) {
+  const std::string line = std::string(kAmdLlama2) + " --spec ";
+  EXPECT_EQ(run(line + "megatron.core.models.gpt.gpt_layer_specs get_gpt_layer_local_spec").error,
+            "");
+  EXPECT_EQ(run(line + "local").error, "");
+  for (const char* other :
+       {"megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec",
+        "megatron.core.models.gpt.gpt_layer_specs get_moe_layer_spec", "mine.py spec"})
+    EXPECT_THAT([&] { run(line + other); },
+                testing::ThrowsMessage<cli::UsageError>(testing::HasSubstr("another model")));
+}
+
+// --rotary-scaling-factor is that of latent attention, which is not --use-rope-scaling's.
+TEST(Tutorials, TheFactorOfLatentAttentionIsNotLlamas) {
+  const TrainConfig config =
+      run(std::string(kAmdLlama2) + " --use-rope-scaling --rotary-scaling-factor 40").config;
+  EXPECT_EQ(config.rope_scaling_factor, TrainConfig().rope_scaling_factor);
 }
 
 TEST(Tutorials, MegatronDeepspeedUniversalCheckpoint) {
