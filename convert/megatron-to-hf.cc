@@ -434,6 +434,18 @@ void say_padding(const Options& options, const CanonicalModel& model, cli::Conso
                            "--make-vocab-size-divisible-by it stays as it was"));
 }
 
+// Where the checkpoint names a tokenizer, its name as it was typed where the training ran.
+std::string no_tokenizer_note(const TokenizerHints& hints) {
+  std::string named;
+  for (const std::string& file : {hints.vocab_file, hints.merge_file, hints.name_or_path})
+    if (named.empty()) named = file;
+  return cli::concat(named.empty() ? std::string()
+                                   : cli::concat("the checkpoint names the tokenizer ", named,
+                                                 ", which is not here: "),
+                     "no tokenizer files are written: give --vocab-file and --merge-file, or "
+                     "--tokenizer");
+}
+
 int run(Options& options, cli::Invocation& call) {
   check_usage(options, call.parsed);
   cli::Console& console = call.console;
@@ -451,9 +463,7 @@ int run(Options& options, cli::Invocation& call) {
   if (options.to == "hf") trim_vocabulary(model, model.spec.vocab_size);
   if (const std::string note = end_note(model, tokenizer); !note.empty()) console.note(note);
   if (!tokenizer.note.empty()) console.note(tokenizer.note);
-  if (tokenizer.files.empty())
-    console.note(
-        "no tokenizer files are written: give --vocab-file and --merge-file, or --tokenizer");
+  if (tokenizer.files.empty()) console.note(no_tokenizer_note(model.tokenizer));
   const auto progress = [&](int64_t done, int64_t total) {
     console.progress({.done = done, .total = total, .item_noun = "tensor"});
   };

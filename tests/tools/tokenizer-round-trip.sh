@@ -128,3 +128,5 @@ for what in there gone; do
   done
   [ $what = gone ] || rm named/own.model named/tokenizer.json
 done
+train json tuned-gone 1 --finetune && grep 'reads ids' log | sed "s|$WORK/||g"
+train json tuned-wrong 1 --finetune --tokenizer-model nowhere | sed "s|$WORK/||g"

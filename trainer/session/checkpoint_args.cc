@@ -5,6 +5,7 @@
 #include "trainer/session/checkpoint_args.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -47,7 +48,8 @@ struct Target {
   }
 };
 
-// Sets the tokenizer that the checkpoint `path` names; returns a message for the user, or nothing.
+// Sets the tokenizer that the checkpoint `path` names, if its files are there: training reads ids,
+// and the checkpoint says how many there are. Returns a message for the user, or nothing.
 std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, Target& target) {
   const auto stored = [&](const char* flag) {
     const auto found = meta.config.find(flag);
@@ -57,6 +59,14 @@ std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, 
   std::string vocab = stored("vocab-file"), merges = stored("merge-file"),
               model = stored("tokenizer-model");
   std::string note = take_own_tokenizer(tokenizer_folder(path), {&vocab, &merges, &model});
+  for (const std::string& file : {vocab, merges, model}) {
+    std::error_code unknown;
+    if (file.empty() || std::filesystem::exists(file, unknown) || unknown) continue;
+    const auto size = meta.model.find("vocab_size");
+    return cli::concat(path, ": its tokenizer, ", file,
+                       ", is not there: training reads ids, and the checkpoint has ",
+                       size == meta.model.end() ? "" : size->second, " of them");
+  }
   for (const auto& [flag, value] : {std::pair("tokenizer-type", type),
                                     {"vocab-file", vocab},
                                     {"merge-file", merges},
