@@ -60,6 +60,9 @@ Made from_file(const SampleFlags& flags, const std::string& path,
       return tok::read_tokenizer_file(bytes, rank_list(flags));
     });
   }
+  if (bytes.starts_with("\x1f\x8b"))
+    throw tok::ParseError(
+        cli::concat(path, ": packed by gzip; unpack it, the file itself is read"));
   const std::string name = fs::path(path).filename().string();
   const std::string encoding =
       tiktoken_encoding.empty() ? name.substr(0, name.find('.')) : tiktoken_encoding;

@@ -108,6 +108,13 @@ tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFil
   if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
     return from_folder(parent_of(path));
   const std::string text = read_text_file(path);
+  if (text.starts_with("\x1f\x8b"))
+    throw tok::ParseError(concat(path, ": packed by gzip; unpack it, the file itself is read"));
+  if (path.ends_with(".tiktoken")) {
+    return named(path, "", [&] {
+      return tok::Tokenizer::from_tiktoken(text, fs::path(path).stem().string());
+    });
+  }
   if (tok::is_rank_list(text)) return from_rank_list(path, text, files);
   if (tok::is_sentencepiece(text)) {
     const tok::SentencePieceOptions added{.megatron_tokens =
@@ -141,13 +148,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
     return std::nullopt;
   }
   const std::string name = fs::path(files.vocab_file).filename().string();
-  if (name.ends_with(".tiktoken")) {
-    const std::string ranks = read_text_file(files.vocab_file);
-    return named(files.vocab_file, "", [&] {
-      return tok::Tokenizer::from_tiktoken(ranks, fs::path(name).stem().string());
-    });
-  }
-  if (!files.merge_file.empty()) {
+  if (!files.merge_file.empty() && !name.ends_with(".tiktoken")) {
     if (is_folders_pair(files)) return from_folder(parent_of(files.vocab_file));
     const std::string vocab = read_text_file(files.vocab_file);
     const std::string merges = read_text_file(files.merge_file);

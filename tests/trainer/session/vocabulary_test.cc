@@ -71,6 +71,22 @@ TEST_F(VocabularyTest, EachFormIsFoundByItsName) {
   EXPECT_FALSE(load_tokenizer({}));
 }
 
+TEST_F(VocabularyTest, ATiktokenFileIsReadUnderEitherFlag) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string ranks;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    ranks += {kDigits[byte >> 2], kDigits[(byte & 3) << 4]};
+    ranks += "== " + std::to_string(byte) + "\n";
+  }
+  const std::string file = put("gpt2.tiktoken", ranks);
+  EXPECT_EQ(load_tokenizer({.tokenizer_model = file})->eod_id(), 50256);
+  EXPECT_EQ(load_tokenizer({.vocab_file = file, .merge_file = "unused"})->eod_id(), 50256);
+  const std::string packed = put("gpt2.tiktoken.gz", "\x1f\x8b\x08");
+  EXPECT_THAT(error_of([&] { load_tokenizer({.tokenizer_model = packed}); }),
+              HasSubstr("packed by gzip"));
+}
+
 // A folder's tokenizer.json is read with what lies beside it, any other file and HFTokenizer's
 // without.
 TEST_F(VocabularyTest, TheConfigurationBesideTokenizerJsonCounts) {
