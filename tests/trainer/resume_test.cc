@@ -195,7 +195,8 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   std::ofstream(folder_ + "/stop");
   const Ended stopped = run(saving("file", {"--stop-file", "stop"}));
   EXPECT_EQ(stopped.status, 75);
-  EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
+  EXPECT_THAT(stopped.err,
+              HasSubstr("stop file stop (older than this run: remove it): stopped after step 0"));
   const Ended lone = run({"--save", "a lone", "--exit-interval", "3"});
   EXPECT_EQ(lone.status, 1) << "the same command would begin again";
   EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' continues from there"));

@@ -219,6 +219,8 @@ void Derivation::devices(int64_t world_size) {
         "--in-memory-checkpoint ", *config.in_memory_checkpoint, " needs ",
         config.save.empty() ? "--save: the memory is lost with this host, or with its launcher"
                             : "--max-restarts: only ranks that are started again find the memory"));
+  if (config.max_restarts > 0 && config.save.empty())
+    notes.push_back("--max-restarts changes nothing without --save: nothing is kept to continue");
   if (config.allow_fewer_devices && config.max_restarts == 0)
     notes.push_back("--allow-fewer-devices changes nothing without --max-restarts");
   if (!idle.empty()) {

@@ -18,7 +18,7 @@ EnginePlan plan_and_prepare(const Setup& setup, ops::Ops& ops) {
   return plan;
 }
 
-/// Errors: DeviceError with the plan's report.
+/// Errors: DeviceError that leads to the plan's report.
 StepMemory allocate(const EnginePlan& plan, ops::Ops& ops) {
   try {
     return {.device = ops::Arena(ops, plan.total_bytes),
@@ -26,7 +26,7 @@ StepMemory allocate(const EnginePlan& plan, ops::Ops& ops) {
             .pool_bytes = plan.pool_bytes,
             .workspace_bytes = plan.workspace_bytes};
   } catch (const DeviceError& error) {
-    throw DeviceError(std::string(error.what()) + "\n" + plan.report);
+    throw DeviceError(std::string(error.what()) + "; --dry-run shows what takes how much");
   }
 }
 

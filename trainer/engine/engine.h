@@ -22,8 +22,8 @@ namespace trainer {
 class Engine {
  public:
   /// Plans, allocates all memory, prepares the operations. Weights are undefined until initialise()
-  /// or a load. Errors: ShapeError for options that do not fit; DeviceError, with the report, when
-  /// there is not enough memory.
+  /// or a load. Errors: ShapeError for options that do not fit; DeviceError when there is not
+  /// enough memory.
   /// Every rank of `groups` makes the same calls in the same order.
   Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops,
          Groups groups = solo_groups());

@@ -58,6 +58,7 @@ std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, 
   const std::string type = stored("tokenizer-type");
   std::string vocab = stored("vocab-file"), merges = stored("merge-file"),
               model = stored("tokenizer-model");
+  if (!model.empty()) vocab = merges = "";  // load_tokenizer() would not read them.
   std::string note = take_own_tokenizer(tokenizer_folder(path), {&vocab, &merges, &model});
   for (const std::string& file : {vocab, merges, model}) {
     std::error_code unknown;

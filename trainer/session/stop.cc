@@ -42,6 +42,11 @@ void on_signal(int number) {
   }
 }
 
+bool exists(const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::exists(file, ignored);
+}
+
 sigset_t stop_signals() noexcept {
   sigset_t set;
   sigemptyset(&set);
@@ -64,7 +69,10 @@ void release_stop_signals() noexcept {
 
 StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_file,
                          std::chrono::steady_clock::time_point begin)
-    : deadline_mins_(deadline_mins), stop_file_(std::move(stop_file)), begin_(begin) {
+    : deadline_mins_(deadline_mins),
+      stop_file_(std::move(stop_file)),
+      begin_(begin),
+      file_is_old_(exists(stop_file_)) {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
@@ -86,10 +94,11 @@ std::optional<std::string> StopRequest::reason() {
   }
   if (!stop_file_.empty() && now >= next_look_) {
     next_look_ = now + std::chrono::seconds(1);
-    std::error_code ignored;
-    file_seen_ = std::filesystem::exists(stop_file_, ignored);
+    file_seen_ = exists(stop_file_);
   }
-  if (file_seen_) return "stop file " + stop_file_;
+  if (file_seen_)
+    return cli::concat("stop file ", stop_file_,
+                       file_is_old_ ? " (older than this run: remove it)" : "");
   return std::nullopt;
 }
 

@@ -45,7 +45,7 @@ class StopRequest {
   std::string stop_file_;
   Clock::time_point begin_;
   Clock::time_point next_look_ = Clock::now();
-  bool file_seen_ = false;
+  bool file_seen_ = false, file_is_old_;
 };
 
 }  // namespace trainer

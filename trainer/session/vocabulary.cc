@@ -240,8 +240,11 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
   vocabulary.vocab_size += config.extra_vocab_size;
   if (config.eod_id) vocabulary.eod_id = *config.eod_id;
   if (vocabulary.eod_id >= vocabulary.vocab_size) {
-    throw UsageError(concat("--eod-id ", vocabulary.eod_id, ": the vocabulary has ids 0 to ",
-                            vocabulary.vocab_size - 1));
+    throw UsageError(concat(
+        config.eod_id ? concat("--eod-id ", vocabulary.eod_id)
+                      : concat(vocabulary.files, ": a document ends with id ", vocabulary.eod_id),
+        ": the vocabulary has ids 0 to ", vocabulary.vocab_size - 1,
+        config.eod_id ? "" : ", is the tokenizer another model's?"));
   }
   const bool needs_eod =
       config.eod_mask_loss || config.reset_position_ids || config.reset_attention_mask;

@@ -54,5 +54,15 @@ TEST(MissingFlags, AreThoseThatTheRunNeeds) {
   EXPECT_EQ(without([](TrainConfig& c) { c.vocab_size.reset(); }), "");
 }
 
+TEST(MissingFlags, ARestartWithoutASaveIsNamed) {
+  TrainConfig config = small_config();
+  config.max_restarts = 3;
+  EXPECT_EQ(derive_and_check(config, {}, 1),
+            std::vector<std::string>{"--max-restarts changes nothing without --save: nothing is "
+                                     "kept to continue"});
+  config.save = "s";
+  EXPECT_TRUE(derive_and_check(config, {}, 1).empty());
+}
+
 }  // namespace
 }  // namespace trainer

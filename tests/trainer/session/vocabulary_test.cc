@@ -85,6 +85,15 @@ TEST_F(VocabularyTest, ATiktokenFileIsReadUnderEitherFlag) {
   const std::string packed = put("gpt2.tiktoken.gz", "\x1f\x8b\x08");
   EXPECT_THAT(error_of([&] { load_tokenizer({.tokenizer_model = packed}); }),
               HasSubstr("packed by gzip"));
+  TrainConfig config;
+  config.tokenizer_model = file;
+  config.vocab_size = 1000;
+  config.use_checkpoint_args = true;
+  EXPECT_EQ(
+      error_of([&] { find_vocabulary(config); }),
+      "--tokenizer-model " + file +
+          ": a document ends with id 50256: the vocabulary has ids 0 to 999, is the tokenizer "
+          "another model's?");
 }
 
 // A folder's tokenizer.json is read with what lies beside it, any other file and HFTokenizer's
