@@ -20,7 +20,10 @@ function(gristmill_program name)
   target_link_libraries(${name} PRIVATE ${arg_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   # DT_RPATH rather than DT_RUNPATH: the bundled libraries find each other by it, too.
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/gristmill")
+  # The same in the build: CMake would put a colon behind another one, and the empty name there is
+  # the folder in which a program is started.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/gristmill"
+                        BUILD_WITH_INSTALL_RPATH ON)
   target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
   set_property(GLOBAL APPEND PROPERTY gristmill_programs ${name})
   if(arg_COMPONENT)

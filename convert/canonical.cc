@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "convert/float_formats.h"
 #include "libindexed/format.h"
 
 namespace convert {
@@ -156,6 +157,9 @@ void check_complete(const CanonicalModel& model) {
     if (source.shape != entry.shape)
       throw FormatError(source.place + ": shape " + show(source.shape) + ", expected " +
                         show(entry.shape) + " for " + entry.name);
+    if (!is_float(source.dtype))
+      throw FormatError(source.place + ": dtype " + source.dtype +
+                        ": quantized weights are not read");
   }
   if (model.tensors.size() == entries.size()) return;
   std::unordered_set<std::string_view> known;

@@ -200,6 +200,13 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target) {
   namespace fs = std::filesystem;
+  if (!target.dtype.empty()) {
+    for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
+  }
+  for (const auto& [name, source] : model.tensors)
+    if (source.dtype == "F64")
+      throw FormatError(source.place +
+                        ": dtype F64: the trainer reads 32 and 16 bits: --dtype fp32");
   const fs::path own = trainer::iteration_folder(target.path, model.iteration);
   indexed::check_mapped_files();  // before there is a file in the root
   const std::unique_ptr<FolderLock> lock =
@@ -235,8 +242,6 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
   if (!tokenizer.copied && there("vocab.json") && there("merges.txt"))
     model.tokenizer = {"GPT2BPETokenizer", (folder / "vocab.json").string(),
                        (folder / "merges.txt").string(), folder.string()};
-  if (!target.dtype.empty())
-    for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
   save(model, root, target.divisible_by);
   old.keep();
 }

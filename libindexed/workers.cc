@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <latch>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -26,10 +28,27 @@ void share_work(int64_t count, int threads, const std::function<void(int64_t)>& 
   };
   {
     std::vector<std::jthread> others;
-    for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) others.emplace_back(run);
+    try {
+      for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) others.emplace_back(run);
+    } catch (const std::system_error&) {
+      // No more are to be had: those that are there do the work.
+    }
     run();
   }
   if (error) std::rethrow_exception(error);
+}
+
+int allowed_threads(int wanted) {
+  std::latch all_tried(1);
+  std::vector<std::jthread> others;
+  try {
+    while (static_cast<int>(others.size()) + 1 < wanted)
+      others.emplace_back([&] { all_tried.wait(); });
+  } catch (const std::exception&) {
+    // These are all.
+  }
+  all_tried.count_down();
+  return static_cast<int>(others.size()) + 1;
 }
 
 int copying_threads() noexcept {

@@ -229,7 +229,8 @@ indexed::Provenance make_provenance(const Options& options, const cli::Invocatio
   provenance.command = call.arguments;
   provenance.tokenizer = tokenizer.description();
   provenance.tokenizer_hash = tokenizer.identity();
-  provenance.vocab_size = tokenizer.vocab_size();
+  // An eod id may be behind the vocabulary's.
+  provenance.vocab_size = std::max<int64_t>(tokenizer.vocab_size(), tokenizer.id_limit());
   char hex[33];
   std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(hash.high),
                 static_cast<unsigned long long>(hash.low));

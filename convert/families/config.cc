@@ -249,8 +249,11 @@ bool same_activation(const std::string& a, const std::string& b) noexcept {
   }
 }
 
-void read_rope(const json& config, ModelSpec& spec) {
-  spec.rotary_base = number_of(config, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
+void read_rope(const Family& family, const json& config, ModelSpec& spec) {
+  const bool own_key = std::ranges::any_of(
+      family.keys, [](const KeyRow& row) { return row.key() == "rotary_emb_base"; });
+  if (!own_key)
+    spec.rotary_base = number_of(config, "rope_theta", spec.rotary_base, &ModelSpec::rotary_base);
   const ModelSpec bare = spec;
   const auto said = [&](const char* key) {
     const auto found = config.find(key);
@@ -306,7 +309,7 @@ ModelSpec read_config(const Family& family, const json& config) {
   read_key({"vocab_size"}, config, spec);
   read_key({"tied_embeddings", spec.tied_embeddings ? "true" : "false"}, config, spec);
   spec.padded_vocab_size = spec.vocab_size;
-  if (spec.position == trainer::Position::rotary) read_rope(config, spec);
+  if (spec.position == trainer::Position::rotary) read_rope(family, config, spec);
   const auto types = config.find("layer_types");
   if (types != config.end() && types->is_array() && !types->empty()) {
     for (const json& type : *types)

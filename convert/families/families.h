@@ -34,9 +34,9 @@ ops::Activation activation_from_name(const std::string& name);
 bool same_activation(const std::string& a, const std::string& b) noexcept;
 
 /// Rotary positions of a config: rope_theta, rope_scaling, or transformers 5's rope_parameters.
-/// A family's own keys (gpt_neox) are rows of that family.
+/// gpt_neox has a row of its own for the base, and then rope_theta does not count.
 /// Errors: indexed::FormatError for a rope_type other than default, linear and llama3.
-void read_rope(const nlohmann::json& config, trainer::ModelSpec& spec);
+void read_rope(const Family& family, const nlohmann::json& config, trainer::ModelSpec& spec);
 /// "rope_scaling" of a model that has one; null else.
 nlohmann::ordered_json rope_scaling(const trainer::ModelSpec& spec);
 

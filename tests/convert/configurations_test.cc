@@ -208,6 +208,8 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   EXPECT_EQ(with("gpt_neox", "rope_parameters", "absent"), "accepted");
   EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_percent, 0.25f);
   EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_base, 10000);
+  EXPECT_EQ(with("gpt_neox", "rope_theta", 500), "accepted");  // its own key counts, or none.
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_base, 10000);
   EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
   EXPECT_THAT(with("qwen2", "use_sliding_window", true),
               HasSubstr("key \"use_sliding_window\" is true, which is not supported"));

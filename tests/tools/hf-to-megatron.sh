@@ -21,3 +21,8 @@ for layout in legacy core; do
   echo "$layout: $names"
 done
 hf-to-megatron --input "$G" --output one.pt --to megatron
+cp -r "$G" quantized && chmod -R u+w quantized
+sed -i 's/"F32"/"I32"/g; s/"BF16"/"I16"/g; s/"F16"/"I16"/g' quantized/*.safetensors
+for form in trainer megatron; do
+  hf-to-megatron --input quantized --output "q-$form" --to $form || echo "status $?"
+done

@@ -1,11 +1,12 @@
-# SIGINT, SIGTERM, SIGHUP: the signal's own status, no file left. SIGPIPE: like any filter. SIGKILL
-# and the same command again: the same bytes, and the killed run's leftovers are removed.
+# Signals that end a program, also SLURM's and a limit's: the signal's own status, no file left.
+# SIGPIPE: like any filter. SIGKILL and the same command again: the same bytes, and the killed
+# run's leftovers are removed.
 . "$(dirname "$0")/prelude"
 mkfifo in.fifo
-for signal in INT TERM HUP; do
+for signal in INT TERM HUP QUIT USR1 XCPU; do
   for tool in "json-extract -o out.jsonl" "bpe-tokenize -o out $VOCAB"; do
-    # A shell makes background jobs ignore SIGINT; env puts the default back.
-    env --default-signal=INT $tool -w 2 in.fifo &
+    # A shell makes background jobs ignore SIGINT and SIGQUIT; env puts the default back.
+    env --default-signal=INT,QUIT $tool -w 2 in.fifo &
     pid=$!
     exec 3>in.fifo
     echo '{"text":"some"}' >&3

@@ -60,6 +60,22 @@ TEST_F(ResumeTest, KilledAtEveryOperationOfItsSaves) {
   EXPECT_GT(points, 40);
 }
 
+// A run that goes on from a save does not log the steps before it again.
+TEST_F(ResumeTest, TensorBoardHasEachStepBeforeASave) {
+  const Ended killed = run(saving("board", {"--tensorboard-dir", "tb", "--log-interval", "100"}),
+                           {{"LD_PRELOAD", FAULT_SHIM},
+                            {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/board"},
+                            {"FAULT_FROM", "iter_0000005"},
+                            {"FAULT_AT", "1"}});
+  ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.err;
+  std::string points;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/tb"))
+    points += read("tb/" + entry.path().filename().string());
+  size_t losses = 0;
+  for (size_t at = 0; (at = points.find("lm loss vs samples", at) + 1) != 0;) ++losses;
+  EXPECT_EQ(losses, 5u);
+}
+
 TEST_F(ResumeTest, KilledAtRandomTimes) {
   ASSERT_EQ(run(saving("whole")).status, 0);
   for (int round = 0; round < 10; ++round) {

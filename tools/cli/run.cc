@@ -31,7 +31,8 @@
 namespace cli {
 namespace {
 
-constexpr int kFatalSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+constexpr int kFatalSignals[] = {SIGINT,  SIGTERM, SIGHUP,    SIGPIPE, SIGQUIT, SIGUSR1,
+                                 SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
 
 /// Set before the handler is installed, read by it.
 std::atomic<bool (*)(int) noexcept> at_signal_function = nullptr;

@@ -229,6 +229,17 @@ size_t ChunkReader::end_of_records(std::string_view text, size_t from) const {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data()) + 1;
 }
 
+/// The end of the last line that ends with a lone \r, in a text without \n; 0 if there is none. The
+/// parts of a range meet at \n only, so there is none with a range.
+size_t ChunkReader::end_of_cr_lines(std::string_view text) const {
+  if (mark_of(options_.framing) != '\n' || options_.framing == Framing::file ||
+      !options_.range.whole() || options_.array) {
+    return 0;
+  }
+  const size_t last = text.substr(0, text.size() - 1).rfind('\r');  // behind a last one may be \n.
+  return last == std::string_view::npos ? 0 : last + 1;
+}
+
 /// Keeps the first `size` bytes in the chunk; the others begin the next one.
 void ChunkReader::take(Chunk& chunk, size_t size) {
   rest_.assign(chunk.bytes_.get() + size, chunk.size_ - size);
@@ -335,6 +346,10 @@ bool ChunkReader::next(Chunk& chunk) {
     }
     searched = chunk.size_;
     if (chunk.size_ >= cap) {
+      if (const size_t lines = end_of_cr_lines(chunk.text()); lines > 0) {
+        take(chunk, lines);
+        return true;
+      }
       in_long_record_ = chunk.over_cap = true;
       chunk.record_ends = false;
       take(chunk, chunk.size_);

@@ -117,6 +117,7 @@ class ChunkReader {
   bool cut_unread(Chunk& chunk);
   void describe(Chunk& chunk);
   size_t end_of_records(std::string_view text, size_t from) const;
+  size_t end_of_cr_lines(std::string_view text) const;
   void take(Chunk& chunk, size_t size);
 
   std::vector<std::string> paths_;

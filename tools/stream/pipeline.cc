@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -178,8 +179,11 @@ void run_parts(int64_t threads, size_t count, const std::function<void(size_t)>&
   };
   {
     std::vector<std::jthread> others;
-    for (size_t i = 1; i < std::min(static_cast<size_t>(threads), count); ++i) {
-      others.emplace_back(work);
+    try {
+      for (size_t i = 1; i < std::min(static_cast<size_t>(threads), count); ++i)
+        others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // No more are to be had: those that are there do the work.
     }
     work();
   }

@@ -62,8 +62,9 @@ cli::Group<ReadingOptions> reading_group() {
         .field = cli::choice(&R::format, {"json", "array", "lines", "nul", "file"})},
        {.name = "max-line",
         .value = "SIZE",
-        .help = "Longest document that is read, in bytes; a longer one is a bad record.",
-        .field = cli::size(&R::max_line, 1, 1 << 30)},
+        .help =
+            "Longest document that is read, in bytes, at least 512K; a longer one is a bad record.",
+        .field = cli::size(&R::max_line, 512 << 10, 1 << 30)},
        {.name = "max-ratio",
         .value = "N",
         .help =

@@ -118,7 +118,7 @@ void SentenceSplitter::split(std::string_view text, bool keep_space,
     }
     found = true;
   }
-  if (found && keep_space) each(part(kept_from, begin));
+  if (keep_space && begin > kept_from) each(part(kept_from, begin));
 }
 
 }  // namespace tokenize

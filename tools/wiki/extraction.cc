@@ -15,6 +15,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "libindexed/workers.h"
 #include "tools/cli/text.h"
 #include "tools/stream/input.h"
 #include "tools/wiki/dump_stream.h"
@@ -63,7 +64,8 @@ class Extraction {
     namespace tbb = oneapi::tbb;
     const auto in_order = tbb::filter_mode::serial_in_order;
     const auto any_order = tbb::filter_mode::parallel;
-    const int workers = static_cast<int>(options_.workers);
+    // TBB ends the process where the system refuses it a thread.
+    const int workers = indexed::allowed_threads(static_cast<int>(options_.workers));
     // The serial stage needs a thread too if there is only one worker.
     tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                               static_cast<size_t>(workers));

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ctime>
 
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
@@ -32,9 +31,7 @@ constexpr int64_t kMostSkipped = 20;
 constexpr std::chrono::microseconds kAtOnce{50};
 
 double wall_clock() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 double seconds_between(std::chrono::steady_clock::time_point from,
@@ -493,6 +490,7 @@ CheckpointMeta TrainingLoop::checkpoint_meta() const {
 void TrainingLoop::copy() {
   if (!copies_) return;
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
+  metrics_->flush();  // these steps are not logged again.
   copies_->start(checkpoint_meta());
 }
 
@@ -502,6 +500,7 @@ void TrainingLoop::save() {
   indexed::check_mapped_files();
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   report_save(saver_->finish());
+  metrics_->flush();
   CheckpointMeta meta = checkpoint_meta();
   meta.has_optimizer = !parts_.config.no_save_optim;
   meta.has_generator = !parts_.config.no_save_rng;

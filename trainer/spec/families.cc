@@ -114,6 +114,8 @@ ModelSpec wanted(const ModelSpec& spec, const ModelFamily& family) {
 bool fits(const ModelField& field, const ModelSpec& spec, const ModelFamily& family,
           const ModelSpec& want) {
   const bool free = std::ranges::find(family.free, field.name) != family.free.end();
+  if (field.name == "kv_channels" && family.name == "llama" && spec.num_attention_heads > 0)
+    return spec.hidden_size % spec.num_attention_heads == 0;  // transformers 5 loads no other.
   if (field.name == "activation" && free) return spec.gated() == want.gated();
   if (field.name == "kv_channels" && !free)
     return spec.kv_channels * spec.num_attention_heads == spec.hidden_size;

@@ -144,7 +144,8 @@ TEST(Sentences, WithTheirSpaceAreTheText) {
   EXPECT_THAT(sentences("One thing.\n\nTwo things.\n\n\n\nThree.", true),
               ElementsAre("One thing.\n\n", "Two things.\n\n\n\n", "Three."));
   EXPECT_THAT(sentences("\n\n \nOne.\n \n", true), ElementsAre("\n\n \nOne.\n \n"));
-  EXPECT_THAT(sentences(" \n\u3000", true), IsEmpty());
+  EXPECT_THAT(sentences(" \n\u3000", true), ElementsAre(" \n\u3000"));
+  EXPECT_THAT(sentences("", true), IsEmpty());
   constexpr std::array<std::string_view, 12> kParts = {
       "a", "Bc", ". ", "?", "\n", "\n\n", "\r\n", " ", "\t", "\u2029", "\u3000", "。"};
   std::mt19937 random(11);

@@ -195,6 +195,19 @@ TEST(Families, HoldTheirOwnDefaults) {
   }
 }
 
+// transformers 5 loads no llama whose heads do not divide the hidden size, but such a mistral.
+TEST(Families, HeadsThatDoNotDivideTheHiddenSizeAreNoLlama) {
+  ModelSpec spec = family_defaults("llama");
+  spec.num_layers = 1;
+  spec.hidden_size = 20;
+  spec.num_attention_heads = 6;
+  spec.kv_channels = 8;
+  spec.vocab_size = spec.max_position_embeddings = 8;
+  complete(spec);
+  ASSERT_NE(find_family_of(spec), nullptr);
+  EXPECT_EQ(find_family_of(spec)->name, "mistral");
+}
+
 // Four times the hidden size; with a gate two thirds of that, in whole 64s, as Megatron has it.
 TEST(ModelSpecs, TheMlpIsAsWideAsMegatronMakesIt) {
   const auto width = [](const char* family, int64_t hidden) {
