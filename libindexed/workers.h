@@ -13,8 +13,8 @@ namespace indexed {
 /// one no further number is taken; it is thrown when all threads have ended.
 void share_work(int64_t count, int threads, const std::function<void(int64_t)>& work);
 
-/// How many threads this process can have at once, the caller included: `wanted`, or fewer where the
-/// system refuses some, such as a container's limit. For libraries that need all they ask for.
+/// How many threads this process can have at once, the caller included: `wanted`, or fewer where
+/// the system refuses some, as a container's limit does. For libraries that need all they ask for.
 int allowed_threads(int wanted);
 
 /// A good number of threads for copying files on this machine: its processors, at most 16.
