@@ -80,7 +80,8 @@ const cli::Table<Options> kFlags = {
        .aliases = "load load-dir",
        .value = "PATH",
        .help = "Checkpoint to read. A folder that --save of the trainer, of Megatron or of "
-               "GPT-NeoX wrote, one iter_* or global_step* folder of it, or a model_optim_rng.pt.",
+               "GPT-NeoX wrote, one iter_* or global_step* folder of it, a model_optim_rng.pt, or a "
+               "transformers folder.",
        .field = cli::text(&Options::input),
        .required = true},
       {.name = "output",

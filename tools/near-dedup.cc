@@ -70,7 +70,8 @@ cli::Group<Options> output_group() {
   group.flags.push_back({.name = "duplicates",
                          .letter = 'd',
                          .value = "FILE",
-                         .help = "Write to FILE who was dropped and for whom: a line of JSON each.",
+                         .help = "Write to FILE which documents were dropped, and which was kept instead: a line of "
+                                 "JSON each.",
                          .field = cli::text(&O::duplicates)});
   group.flags.push_back({.name = "memory",
                          .value = "SIZE",
@@ -370,7 +371,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
 
 int main(int argc, char** argv) {
   const cli::Program program = {.name = "near-dedup",
-                                .summary = "of documents that are nearly alike, the first stays",
+                                .summary = "drop near-duplicates, keep the first of each group",
                                 .operands = "FILE...",
                                 .at_signal = indexed::remove_temporaries,
                                 .at_fault = indexed::describe_fault,

@@ -353,8 +353,8 @@ cli::Group<TokenizerOptions> tokenizer_group() {
        {.name = "vocab-file",
         .aliases = "vocab",
         .value = "FILE",
-        .help =
-            "vocab.json, which needs --merge-file; or tokenizer.json, or a folder that holds one.",
+        .help = "vocab.json, which needs --merge-file; or tokenizer.json, a folder that holds one, "
+                "or a .tiktoken file.",
         .field = cli::text(&T::vocab_file)},
        {.name = "merge-file",
         .aliases = "merges-file merges",
