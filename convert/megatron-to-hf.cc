@@ -79,9 +79,10 @@ const cli::Table<Options> kFlags = {
        .letter = 'i',
        .aliases = "load load-dir",
        .value = "PATH",
-       .help = "Checkpoint to read. A folder that --save of the trainer, of Megatron or of "
-               "GPT-NeoX wrote, one iter_* or global_step* folder of it, a model_optim_rng.pt, or a "
-               "transformers folder.",
+       .help =
+           "Checkpoint to read. A folder that --save of the trainer, of Megatron or of "
+           "GPT-NeoX wrote, one iter_* or global_step* folder of it, a model_optim_rng.pt, or a "
+           "transformers folder.",
        .field = cli::text(&Options::input),
        .required = true},
       {.name = "output",

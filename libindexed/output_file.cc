@@ -288,6 +288,9 @@ void OutputFile::open_temporary(mode_t mode) {
   const int code = fd_ < 0 && errno == EEXIST ? EBUSY : errno;
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
+  const std::string folder = folder_of(target_);
+  if (code == ENOENT && ::access(folder.c_str(), F_OK) != 0)
+    fail_to_open(path_ + ": its folder " + folder, code);
   fail_to_open(path_ + (code == EBUSY ? ": being written by another process" : ""), code);
 }
 

@@ -204,13 +204,24 @@ void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Ex
   quarantine.remove_earlier(console);
 }
 
-std::string closing_line(const Counted& counted, const tok::TrainedBpe& bpe, int64_t documents,
-                         int64_t bytes) {
-  std::string line =
-      cli::concat(cli::counted(documents, "document"), ", ", cli::with_commas(bytes),
-                  " bytes of text, ", cli::counted(counted.distinct, "distinct piece"), ": ",
-                  cli::counted(static_cast<int64_t>(bpe.tokens.size()), "token"), ", ",
-                  cli::counted(static_cast<int64_t>(bpe.merges.size()), "merge"));
+/// Why there are fewer tokens than asked for; empty if there are not.
+std::string shortfall(const Options& options, const tok::TrainedBpe& bpe) {
+  if (static_cast<int64_t>(bpe.tokens.size()) >= options.vocab_size) return {};
+  const int64_t least = options.min_frequency;
+  return cli::concat(
+      "; --vocab-size ", cli::with_commas(options.vocab_size),
+      " is not reached: no pair of tokens is left",
+      least > 1 ? cli::concat(" that occurs ", cli::with_commas(least), " times (--min-frequency)")
+                : "");
+}
+
+std::string closing_line(const Options& options, const Counted& counted, const tok::TrainedBpe& bpe,
+                         int64_t documents, int64_t bytes) {
+  std::string line = cli::concat(
+      cli::counted(documents, "document"), ", ", cli::with_commas(bytes), " bytes of text, ",
+      cli::counted(counted.distinct, "distinct piece"), ": ",
+      cli::counted(static_cast<int64_t>(bpe.tokens.size()), "token"), ", ",
+      cli::counted(static_cast<int64_t>(bpe.merges.size()), "merge"), shortfall(options, bpe));
   if (counted.limit.least_count > 1) {
     line +=
         cli::concat("; --mem left out ", cli::with_commas(counted.limit.pieces),
@@ -287,7 +298,7 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
                       }});
   call.console.clear_progress();
   write_files(options, bpe, existing, quarantine, call.console);
-  call.console.note(closing_line(counted, bpe, policy.documents(), bytes));
+  call.console.note(closing_line(options, counted, bpe, policy.documents(), bytes));
   if (options.add_prefix_space) {
     call.console.note(
         "--add-prefix-space: vocab.json and merges.txt cannot say it, use tokenizer.json, or "

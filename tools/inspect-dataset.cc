@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -87,7 +88,10 @@ cli::Table<Options> flags() {
                  "of preprocess_data.py of mid-2023, write a new .idx.",
          .field = cli::on(&O::repair)}}},
       cli::lift(dataset::sample_group(), &O::samples),
-      cli::lift(dataset::tokenizer_group(), &O::samples)};
+      cli::lift(dataset::opened_tokenizer_group(
+                    "Tokenizer, to show documents as text; with --sample, as the training run "
+                    "names it (megatron-core makes it part of the cache's name)"),
+                &O::samples)};
 }
 
 int64_t terminal_columns() {
@@ -196,8 +200,13 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
   if (!shown.idle.empty() && !options.sample)
     console.note(cli::concat("no effect here: ", shown.idle));
   const std::unique_ptr<tok::Tokenizer> tokenizer = std::move(shown.tokenizer);
+  const auto compare = [&](const indexed::IndexedDataset& data) {
+    const std::string note = dataset::other_tokenizer_note(shown, data);
+    if (!note.empty()) console.note(note);
+  };
   if (options.sample) {
     const Run run = open_run(options, {prefix});
+    for (const indexed::IndexedDataset& data : run.data.datasets()) compare(data);
     const int64_t end = std::min(*options.sample + options.count, run.split->num_samples());
     for (int64_t i = *options.sample; i < end; ++i) {
       const std::vector<int64_t> ids = ids_of_sample(run, i);
@@ -208,6 +217,7 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
   }
   const indexed::IndexedDataset data = open(options, prefix);
   indexed::refuse_floats(data);
+  compare(data);
   const int64_t first = options.document.value_or(0);
   check_document(data, first);
   for (int64_t k = first; k < std::min(first + options.count, data.num_documents()); ++k) {
@@ -272,13 +282,25 @@ void check(void (*run)(const Options&, const std::string&, cli::Console&), const
   }
 }
 
+constexpr std::string_view kCommands[] = {"quick", "verify", "stats", "peek", "where"};
+
+// A first word that is near a command, and no dataset, is a typing error.
+void refuse_unknown_command(const std::string& word) {
+  const std::string near = cli::nearest_word(kCommands, word);
+  if (near.empty() || std::filesystem::exists(word) || std::filesystem::exists(word + ".idx") ||
+      std::filesystem::exists(word + ".bin"))
+    return;
+  throw cli::UsageError(cli::concat("unknown command ", word, ": did you mean ", near));
+}
+
 int inspect(Options& options, cli::Invocation& call) {
   std::vector<std::string> words = call.parsed.operands;
   std::string command = "quick";
-  const std::vector<std::string> commands = {"quick", "verify", "stats", "peek", "where"};
-  if (!words.empty() && std::ranges::find(commands, words[0]) != commands.end()) {
+  if (!words.empty() && std::ranges::find(kCommands, words[0]) != std::end(kCommands)) {
     command = words[0];
     words.erase(words.begin());
+  } else if (words.size() > 1) {
+    refuse_unknown_command(words[0]);
   }
   if (words.empty() && !options.samples.data_path.empty())
     words.push_back(options.samples.data_path.back());

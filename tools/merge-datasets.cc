@@ -180,8 +180,7 @@ Survey survey(const Options& options, const std::vector<std::string>& prefixes,
     if (found.parts.empty()) found.dtype = data.dtype();
     if (data.dtype() != found.dtype) {
       throw indexed::FormatError(
-          cli::concat(prefix, ".idx: dtype ", indexed::dtype_name(data.dtype()), " differs from ",
-                      indexed::dtype_name(found.dtype), " of ", prefixes[0], ".idx"));
+          dataset::other_dtype({prefix, data.dtype()}, {prefixes[0], found.dtype}));
     }
     if (data.num_sequences() > 0 && data.multimodal() != options.multimodal) {
       throw indexed::FormatError(

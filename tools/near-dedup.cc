@@ -67,12 +67,13 @@ cli::Group<Options> likeness_group() {
 cli::Group<Options> output_group() {
   using O = Options;
   cli::Group<Options> group = cli::lift(extract::output_group(), &O::output);
-  group.flags.push_back({.name = "duplicates",
-                         .letter = 'd',
-                         .value = "FILE",
-                         .help = "Write to FILE which documents were dropped, and which was kept instead: a line of "
-                                 "JSON each.",
-                         .field = cli::text(&O::duplicates)});
+  group.flags.push_back(
+      {.name = "duplicates",
+       .letter = 'd',
+       .value = "FILE",
+       .help = "Write to FILE which documents were dropped, and which was kept instead: a line of "
+               "JSON each.",
+       .field = cli::text(&O::duplicates)});
   group.flags.push_back({.name = "memory",
                          .value = "SIZE",
                          .help = "Memory for sorting keys. With less, files of keys are read more "
@@ -322,7 +323,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
                                       " has no lines to write: make JSON lines with json-extract"));
   const std::vector<std::string> paths = stream::inputs_of(options.reading, call.parsed);
   if (std::find(paths.begin(), paths.end(), "-") != paths.end())
-    throw cli::UsageError("no file is named: standard input cannot be read, inputs are read twice");
+    throw cli::UsageError("standard input cannot be read, inputs are read twice: name files");
   if (options.duplicates == "-")
     throw cli::UsageError("--duplicates -: expected the name of a file");
   options.output.path = cli::output_path(options.output.path);

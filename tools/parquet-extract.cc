@@ -134,8 +134,9 @@ int extract_rows(Options& options, cli::Invocation& call) {
   std::vector<std::string> paths = stream::inputs_of({.input = options.input}, call.parsed);
   if (std::ranges::find(paths, "-") != paths.end())
     throw cli::UsageError(
-        "no file is named: standard input cannot be read, Parquet is read from both ends");
+        "standard input cannot be read, Parquet is read from both ends: name files");
   cli::refuse_input_as_output("--output", options.output.path, paths);
+  options.policy.noun = "row";
   stream::ErrorPolicy policy(options.policy, call.console);
   Parts parts(std::move(paths), options);
   parts.check();

@@ -40,8 +40,8 @@ struct Options {
 
 /// The flags that say how tokens become text; the others only name files of megatron-core's cache.
 cli::Group<dataset::SampleFlags> tokenizer_group() {
-  cli::Group<dataset::SampleFlags> group = dataset::tokenizer_group();
-  group.title = "Tokenizer, to show documents as text";
+  cli::Group<dataset::SampleFlags> group =
+      dataset::opened_tokenizer_group("Tokenizer, to show documents as text");
   constexpr std::string_view kUsed[] = {"tokenizer-type", "tokenizer-model",
                                         "vocab-file",     "merge-file",
                                         "vocab-size",     "tiktoken-num-special-tokens"};
@@ -173,7 +173,7 @@ int make_report(Options& options, cli::Invocation& call) {
       dataset::load_tokenizer(options.tokenizer, options.tiktoken_encoding);
   if (!shown.idle.empty()) call.console.note(cli::concat("no effect here: ", shown.idle));
   std::vector<report::DatasetFacts> facts;
-  for (const std::string& prefix : inputs.datasets)
+  for (const std::string& prefix : inputs.datasets) {
     facts.push_back(report::read_facts(
         prefix, {.count_repeated = !options.skip_repeated,
                  .samples = options.samples,
@@ -183,6 +183,10 @@ int make_report(Options& options, cli::Invocation& call) {
                    call.console.progress(
                        {.done = done, .total = all, .items = done, .in_items = true});
                  }}));
+    const std::string note =
+        dataset::other_tokenizer_note(shown, indexed::IndexedDataset::open(prefix));
+    if (!note.empty()) call.console.note(note);
+  }
   out.write(report::page(title_of(options, inputs), inputs.runs, facts));
   out.finish();
   return 0;

@@ -6,3 +6,10 @@ printf '{"text":"good"} {"text":"second object on the line"}\n' >in.jsonl
 readers in.jsonl
 printf '[\n  {"text": "pretty"}\n]\n' >in.jsonl
 readers in.jsonl
+# What is no JSON from its first byte on: the message says how it is read.
+printf 'Four score and seven\n' >in.txt
+readers in.txt
+printf '<mediawiki>\n' >in.xml
+readers in.xml
+printf '{"text":"good"}\nplain\n' >in.jsonl
+run json-extract in.jsonl -o out.jsonl

@@ -12,7 +12,8 @@ show() { # NAME MODEL [FLAG...]
     --tokenizer-model "$S/$model" "$@" 2>&1 | sed "s|$S/||"
   [ -e "${name}_text_document.bin" ] || return
   inspect-dataset peek "${name}_text_document" --ids --count 2
-  inspect-dataset peek "${name}_text_document" --tokenizer-model "$S/$model" --count 2
+  inspect-dataset peek "${name}_text_document" --tokenizer-model "$S/$model" --count 2 \
+    2>&1 | sed "s|$S/||"
 }
 show plain llama.model
 show llama2 llama.model --tokenizer-type Llama2Tokenizer

@@ -24,6 +24,7 @@ status inspect-dataset peek plain --document 20
 status inspect-dataset where a --sample 20000 $run
 status inspect-dataset where a
 status inspect-dataset peak a
+status inspect-dataset peak
 
 echo "== damage"
 cp a.bin d.bin; cp a.manifest d.manifest; head -c -1 a.idx >d.idx

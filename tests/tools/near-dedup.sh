@@ -35,6 +35,7 @@ near-dedup -q --on-error skip in.front in.packed 2>&1 | grep -v '^near-dedup' | 
 rm one five dropped* note.*
 
 run near-dedup - <in.1
+run near-dedup <in.1
 mkfifo in.pipe
 run near-dedup in.pipe
 run near-dedup --input-format array in.1

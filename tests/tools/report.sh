@@ -23,6 +23,10 @@ report d_text_document.* | grep -c '>equal to an earlier one<'
 report d_text_document d_text_document | grep -c '>equal to an earlier one<'
 report --plot --ascii a
 run report a -o page.html
+bpe-train -q --vocab-size 258 a/config.toml --input-format lines -o other
+other="--vocab-file other/vocab.json --merge-file other/merges.txt"
+run report d_text_document $other -o other.html 2>&1 | sed "s|$GOLDEN/||g"
+run report d_text_document ${VOCAB% *} -o same.html
 run report nothing
 run report
 run report --ascii a

@@ -25,6 +25,10 @@ run wiki-extract text.txt -o cut
 : >empty
 run wiki-extract empty -o cut
 run wiki-extract nothing.xml -o cut
+{ printf '\377\376'; iconv -f UTF-8 -t UTF-16LE "$dump"; } >utf16.xml
+run wiki-extract utf16.xml -o cut
+gzip utf16.xml
+wiki-extract -q utf16.xml.gz -o - | cmp - <(wiki-extract -q "$dump" -o -) && echo "packed: the same"
 run wiki-extract "$dump" "$dump"
 run wiki-extract "$dump" -o cut -ns x
 find . -name 'wiki_*' -o -name '.*.tmp' | sort

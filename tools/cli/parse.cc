@@ -205,7 +205,7 @@ const Row* find_row(std::span<const Row> rows, std::string_view name) {
   return nullptr;
 }
 
-std::string nearest_name(std::span<const Row> rows, std::string_view name) {
+std::string nearest_word(std::span<const std::string_view> words, std::string_view name) {
   std::string best;
   size_t best_cost = std::max<size_t>(2, name.size() / 3) + 1;
   const auto offer = [&](std::string_view known) {
@@ -216,12 +216,18 @@ std::string nearest_name(std::span<const Row> rows, std::string_view name) {
       best = known;
     }
   };
+  for (const std::string_view known : words) offer(known);
+  return best;
+}
+
+std::string nearest_name(std::span<const Row> rows, std::string_view name) {
+  std::vector<std::string_view> names;
   for (const Row& row : rows) {
     if (!row.refused.empty()) continue;
-    offer(row.name);
-    for (const std::string_view alias : row.aliases) offer(alias);
+    names.push_back(row.name);
+    names.insert(names.end(), row.aliases.begin(), row.aliases.end());
   }
-  return best;
+  return nearest_word(names, name);
 }
 
 Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> arguments) {

@@ -56,4 +56,7 @@ const Row* find_row(std::span<const Row> rows, std::string_view name);
 /// The known name most similar to `name`, or empty if none is similar.
 std::string nearest_name(std::span<const Row> rows, std::string_view name);
 
+/// The one of `words` that `name` may be a typing error of; empty if none is near.
+std::string nearest_word(std::span<const std::string_view> words, std::string_view name);
+
 }  // namespace cli

@@ -149,7 +149,8 @@ std::string names_of(const arrow::Schema& schema, std::string_view wanted) {
     names.resize(kMostNames);
     names.push_back("...");
   }
-  return names.empty() ? "none" : cli::join(names, ", ");
+  if (names.empty()) return "there are none";
+  return cli::concat(names.size() == 1 ? "there is only " : "there are ", cli::join(names, ", "));
 }
 
 }  // namespace
@@ -162,8 +163,8 @@ std::vector<Column> select_columns(const std::vector<std::string>& names,
     const TypePointer type = find(schema.fields(), name, column.steps);
     const std::string place = cli::concat(path, ": column ", cli::quote(name));
     if (!type)
-      throw ColumnError(cli::concat(path, ": no column ", cli::quote(name), ": there are ",
-                                    names_of(schema, name)));
+      throw ColumnError(
+          cli::concat(path, ": no column ", cli::quote(name), ": ", names_of(schema, name)));
     if (const std::string* twice = step_twice(schema.fields(), column.steps)) {
       if (twice == &column.steps[0])
         throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(*twice)));

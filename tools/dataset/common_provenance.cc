@@ -23,6 +23,16 @@ std::optional<indexed::Manifest> read_own_manifest(const indexed::IndexedDataset
   return manifest;
 }
 
+std::string other_dtype(const TokensOf& data, const TokensOf& first) {
+  const auto written_here = [](indexed::DType dtype) {
+    return dtype == indexed::DType::uint16 || dtype == indexed::DType::int32;
+  };
+  const bool can_agree = written_here(data.dtype) && written_here(first.dtype);
+  return cli::concat(data.prefix, ".idx: dtype ", indexed::dtype_name(data.dtype), " differs from ",
+                     indexed::dtype_name(first.dtype), " of ", first.prefix, ".idx",
+                     can_agree ? " (make both with bpe-tokenize --dtype int32)" : "");
+}
+
 namespace {
 
 std::string token_text(int64_t eod_token) {

@@ -17,6 +17,16 @@ namespace dataset {
 /// FormatError for one whose counts are not the dataset's.
 std::optional<indexed::Manifest> read_own_manifest(const indexed::IndexedDataset& data);
 
+/// A dataset's name and the type of its tokens.
+struct TokensOf {
+  std::string prefix;
+  indexed::DType dtype;
+};
+
+/// The message that two datasets cannot become one because their tokens differ in type, with what
+/// to do about it.
+std::string other_dtype(const TokensOf& data, const TokensOf& first);
+
 /// The fields that are the same in the manifests of all inputs; a field in which they differ, or
 /// that one lacks, is empty. The sources are those of all inputs, one after another.
 class CommonProvenance {

@@ -10,6 +10,7 @@
 #include "libindexed/read_file.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "tools/dataset/common_provenance.h"
 
 namespace dataset {
 namespace {
@@ -138,7 +139,25 @@ ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tikto
   bool is_list = false;
   shown.tokenizer = find_tokenizer(flags, tiktoken_encoding, is_list);
   if (shown.tokenizer != nullptr) shown.idle = idle_flags(flags, is_list);
+  if (shown.tokenizer != nullptr && !is_list) shown.identity = shown.tokenizer->identity();
   return shown;
+}
+
+std::string other_tokenizer_note(const ShownTokenizer& shown, const indexed::IndexedDataset& data) {
+  if (shown.identity.empty()) return {};
+  std::optional<indexed::Manifest> manifest;
+  try {
+    manifest = read_own_manifest(data);
+  } catch (const std::exception&) {  // verify reports it.
+  }
+  if (!manifest) return {};
+  const indexed::Provenance& from = manifest->provenance;
+  // A NullTokenizer's ids are of any vocabulary.
+  if (from.tokenizer_hash.empty() || from.tokenizer_hash == "NullTokenizer" ||
+      from.tokenizer_hash == shown.identity)
+    return {};
+  return cli::concat(data.prefix(), ": its tokenizer (", from.tokenizer,
+                     ") differs from the one given: the text may not be what its tokens mean");
 }
 
 std::string shown_text(const tok::Tokenizer* tokenizer, std::span<const int64_t> ids) {

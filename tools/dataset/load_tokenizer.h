@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "libindexed/dataset.h"
 #include "libtok/tokenizer.h"
 #include "tools/dataset/sample_flags.h"
 
@@ -17,6 +18,7 @@ namespace dataset {
 struct ShownTokenizer {
   std::unique_ptr<tok::Tokenizer> tokenizer = {};
   std::string idle = {};
+  std::string identity = {};  ///< tok::Tokenizer::identity(); empty where its files do not say all
 };
 
 /// The tokenizer of `flags`: --tokenizer-model, or --vocab-file with --merge-file, or --vocab-file
@@ -25,6 +27,10 @@ struct ShownTokenizer {
 /// Errors: std::system_error; tok::ParseError; cli::UsageError for flags that name two tokenizers,
 /// half of one, or what this one has no use for.
 ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encoding);
+
+/// A message if the manifest beside `data` says that its tokens are of another tokenizer; else, and
+/// without a manifest of its own, empty. Errors: none.
+std::string other_tokenizer_note(const ShownTokenizer& shown, const indexed::IndexedDataset& data);
 
 /// Tokens as `tokenizer` decodes them, each id that it lacks as "<id 1000000>", after which a text
 /// begins anew (decode_rules); as ids with blanks between them if it is null.

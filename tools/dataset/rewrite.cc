@@ -31,9 +31,8 @@ class Units {
       datasets_.push_back(IndexedDataset::open(prefix, {.permuted = options.permuted}));
       const IndexedDataset& data = datasets_.back();
       if (data.dtype() != datasets_[0].dtype()) {
-        throw indexed::FormatError(cli::concat(
-            prefix, ".idx: dtype ", indexed::dtype_name(data.dtype()), " differs from ",
-            indexed::dtype_name(datasets_[0].dtype()), " of ", options.prefixes[0], ".idx"));
+        throw indexed::FormatError(
+            other_dtype({prefix, data.dtype()}, {options.prefixes[0], datasets_[0].dtype()}));
       }
       ends_.push_back(size() + (sequences_ ? data.num_sequences() : data.num_documents()));
       num_tokens_ += data.num_tokens();

@@ -299,6 +299,22 @@ cli::Group<SampleFlags> tokenizer_group() {
         .field = cli::choice(&F::use_gigatoken, {"absent", "true", "false"})}}};
 }
 
+cli::Group<SampleFlags> opened_tokenizer_group(std::string_view title) {
+  cli::Group<SampleFlags> group = tokenizer_group();
+  group.title = title;
+  for (cli::Flag<SampleFlags>& flag : group.flags) {
+    if (flag.name == "tokenizer-model") {
+      flag.help =
+          "tokenizer.json, a folder that holds one, SentencePiece's .model, tekken.json, the list "
+          "of a TikTokenizer, or a .tiktoken file.";
+    }
+    if (flag.name == "vocab-file")
+      flag.help = "vocab.json, which needs --merge-file; or what --tokenizer-model takes.";
+    if (flag.name == "merge-file") flag.help = "merges.txt.";
+  }
+  return group;
+}
+
 std::string tree_of(const SampleFlags& flags) {
   return flags.compat == kCore ? kTrees[5] : flags.compat;
 }

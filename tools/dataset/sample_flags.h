@@ -61,6 +61,9 @@ struct SampleFlags {
 cli::Group<SampleFlags> sample_group();
 cli::Group<SampleFlags> tokenizer_group();
 
+/// The tokenizer's rows for a program that also opens its files (load_tokenizer.h), under `title`.
+cli::Group<SampleFlags> opened_tokenizer_group(std::string_view title);
+
 /// The program and release whose names --compat asks for: "megatron-core-0.20".
 std::string tree_of(const SampleFlags& flags);
 

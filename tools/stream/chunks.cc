@@ -111,9 +111,8 @@ void ChunkReader::measure() {
     if (!known || (path != "-" && access(path.c_str(), R_OK) != 0)) {
       throw std::system_error(errno, std::generic_category(), names_.back());
     }
-    if (S_ISDIR(info.st_mode)) {
-      throw std::system_error(EISDIR, std::generic_category(), names_.back());
-    }
+    if (S_ISDIR(info.st_mode))
+      throw InputError(names_.back() + ": a folder, expected the files in it");
     sizes_.push_back(S_ISREG(info.st_mode) ? info.st_size : 0);
     total_bytes_ += sizes_.back();
     all_files = all_files && S_ISREG(info.st_mode);

@@ -104,8 +104,11 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
     while (in_.size() < kHeadBytes && !at_end_) refill();
     for (const Foreign& foreign : kForeign) {
       if (in_.starts_with(foreign.magic)) {
-        throw InputError(cli::concat(name_, ": ", foreign.what,
-                                     ": expected UTF-8 text, plain or as gzip, bzip2, xz or zstd"));
+        const std::string message =
+            cli::concat(name_, ": ", foreign.what,
+                        ": expected UTF-8 text, plain or as gzip, bzip2, xz or zstd");
+        if (foreign.what.starts_with("UTF-16")) throw Utf16Error(message);
+        throw InputError(message);
       }
     }
     kind_ = kind_of(in_);

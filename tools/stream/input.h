@@ -22,6 +22,11 @@ struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The same for text in UTF-16 that is not packed: nothing here converts it.
+struct Utf16Error : InputError {
+  using InputError::InputError;
+};
+
 /// What a regular file was when it was opened; empty for pipes and devices.
 struct FileStamp {
   bool regular = false;

@@ -61,7 +61,8 @@ cli::Group<PolicyOptions> stop_or_skip_group(std::string_view title) {
 
 ErrorPolicy::ErrorPolicy(const PolicyOptions& options, cli::Console& console,
                          std::function<void(std::string_view, bool)> keep)
-    : stop_(options.on_error == "stop"),
+    : noun_(options.noun),
+      stop_(options.on_error == "stop"),
       quarantine_(options.on_error == "quarantine"),
       console_(console),
       keep_(std::move(keep)) {
@@ -100,7 +101,7 @@ void ErrorPolicy::check_limit(bool at_end) const {
       static_cast<double>(skipped_) > max_share_ * static_cast<double>(documents_);
   if (too_many || too_large) {
     throw RecordError(cli::concat(cli::with_commas(skipped_), " of ",
-                                  cli::counted(documents_, "document"),
+                                  cli::counted(documents_, noun_),
                                   " are bad: more than --max-errors allows"));
   }
 }
@@ -162,7 +163,7 @@ void ErrorPolicy::finish() {
                          name_of(static_cast<Reason>(i)));
   }
   console_.note(cli::concat("skipped ", cli::with_commas(skipped_), " of ",
-                            cli::counted(documents_, "document"), ": ", kinds));
+                            cli::counted(documents_, noun_), ": ", kinds));
 }
 
 }  // namespace stream

@@ -29,6 +29,7 @@ struct PolicyOptions {
   std::string on_error = "stop";
   std::string max_errors = {};  ///< a count, or a share as 0.1%; empty: any number
   std::string quarantine = {};
+  std::string_view noun = "document";  ///< what the program counts; no flag
 };
 
 /// The rows of PolicyOptions.
@@ -76,6 +77,7 @@ class ErrorPolicy {
   std::string place(const Chunk& chunk, const std::string& name, int64_t line, size_t offset);
   void take_long(const Chunk& chunk, const std::string& name);
 
+  std::string_view noun_;
   bool stop_;
   bool quarantine_;
   int64_t max_count_ = -1;  // -1: no limit

@@ -55,7 +55,16 @@ std::string present_keys(std::string_view line) {
     names.push_back(names.size() == kMostNames ? "..." : cli::quote(name));
     if (names.size() > kMostNames) break;
   }
-  return names.empty() ? "the object is empty" : cli::concat("there are ", cli::join(names, ", "));
+  if (names.empty()) return "the object is empty";
+  return cli::concat(names.size() == 1 ? "there is only " : "there are ", cli::join(names, ", "));
+}
+
+/// What an input may be whose first record is not JSON, for the message that says so; else empty.
+std::string_view other_kind(std::string_view record) {
+  const size_t begin = record.find_first_not_of(" \t");
+  if (begin == std::string_view::npos || record[begin] == '{' || record[begin] == '[') return {};
+  return record[begin] == '<' ? " (an XML dump: wiki-extract reads it)"
+                              : " (plain text: --input-format lines)";
 }
 
 }  // namespace
@@ -184,7 +193,11 @@ bool DocumentReader::parse(const JsonHead& head) {
 
 bool DocumentReader::parse_json(const JsonHead& head) {
   if (head.end() == 0) room_left_ = room_.get();  // an invalid string may have begun there
-  if (!members_.find(document_.raw, head, spelling_, room_left_, complaint_)) return false;
+  if (!members_.find(document_.raw, head, spelling_, room_left_, complaint_)) {
+    if (opens_input_ && document_.line == 0 && complaint_.reason == Reason::json)
+      complaint_.what += other_kind(document_.raw);
+    return false;
+  }
   if (condition_) {
     const int met = condition_->holds(document_.raw, complaint_);
     if (met < 0) return false;

@@ -153,7 +153,7 @@ bool PageCutter::read_head(const std::string& path) {
   return opening == "\xEF\xBB\xBF";
 }
 
-DumpReader::DumpReader(const std::string& path, const stream::Range& range, PageCutter& cutter)
+DumpReader::DumpReader(const std::string& path, const stream::Range& range, PageCutter& cutter) try
     : input_(path, stream::UnpackLimit{}, stream::Packed::keep_bzip2), cutter_(cutter) {
   if (range.whole()) return;
   if (path == "-") throw DumpError("is read from its front: no --range");
@@ -162,6 +162,9 @@ DumpReader::DumpReader(const std::string& path, const stream::Range& range, Page
   input_.start_at(begin);
   cutter.start_range(path, range, input_.file_bytes(), packed);
   if (packed && begin > 0) splitter_.start_inside(begin);
+} catch (const stream::Utf16Error& error) {
+  throw stream::Utf16Error(error.what() +
+                           std::string("; a dump in UTF-16 is read packed: gzip it"));
 }
 
 bool DumpReader::next(Parcel& parcel) {

@@ -279,7 +279,7 @@ TEST(ChunkReader, OneFileOneRecord) {
 TEST(ChunkReader, AllInputsAreTriedFirst) {
   const TestFile a("1\n");
   EXPECT_THROW(ChunkReader({a.path, "/no/such/file"}, {}), std::system_error);
-  EXPECT_THROW(ChunkReader({"/tmp"}, {}), std::system_error);
+  EXPECT_THROW(ChunkReader({"/tmp"}, {}), InputError);
 }
 
 /// What reading to the end says if `change` is made after the first chunk; empty: nothing.

@@ -102,7 +102,7 @@ TEST(Json, RefusalsNameThePlace) {
   refused("[1]",
           "!2:13 malformed JSON: found \"[\", expected a JSON object "
           "(a file that is one JSON array: --input-format array)");
-  refused("{\"other\":\"a\"}", "!2:13 key \"text\" is missing: there are \"other\"");
+  refused("{\"other\":\"a\"}", "!2:13 key \"text\" is missing: there is only \"other\"");
   refused("{}", "!2:13 key \"text\" is missing: the object is empty");
   refused("{\"a\\\"\":{\"text\":[1,{\"b\":2}]},\"c\":\"d, e\",\"e\":[\"f\"]}",
           "!2:13 key \"text\" is missing: there are \"a\\\\\\\"\", \"c\", \"e\"");
@@ -333,7 +333,7 @@ TEST(Json, BadUtf8Anywhere) {
 TEST(Json, KeysWithEscapes) {
   EXPECT_THAT(read_text(Format::json, {"a\"\n"}, "{\"a\\\"\\n\": \"b\"}\n"), ElementsAre("b|/"));
   EXPECT_THAT(read_text(Format::json, {"a\\n"}, "{\"a\\n\": \"b\"}\n"),
-              ElementsAre("!1:1 key \"a\\\\n\" is missing: there are \"a\\\\n\""));
+              ElementsAre("!1:1 key \"a\\\\n\" is missing: there is only \"a\\\\n\""));
   EXPECT_THAT(read_text(Format::json, {""}, "{\"\": \"b\"}\n"), ElementsAre("b|/"));
 }
 
@@ -438,7 +438,7 @@ TEST_F(Policy, Stop) {
 TEST_F(Policy, SkipAndQuarantine) {
   const std::string expected =
       "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
-      "tool: in:4:29: key \"text\" is missing: there are \"x\"\n"
+      "tool: in:4:29: key \"text\" is missing: there is only \"x\"\n"
       "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
       "tool: skipped 3 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type\n";
   EXPECT_EQ(run({.on_error = "skip"}, bad_), expected);
@@ -450,7 +450,7 @@ TEST_F(Policy, SkipAndQuarantine) {
 TEST_F(Policy, LongRecords) {
   EXPECT_EQ(run({.on_error = "quarantine"}, bad_, 100),
             "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
-            "tool: in:4:29: key \"text\" is missing: there are \"x\"\n"
+            "tool: in:4:29: key \"text\" is missing: there is only \"x\"\n"
             "tool: in:5:37: the record is longer than 100 bytes: shorten it or raise --max-line\n"
             "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
             "tool: skipped 4 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type, 1 too "
