@@ -54,7 +54,7 @@ struct PlanOptions {
 
 constexpr int64_t kUsualHost = 8, kMostGpus = 1 << 20;
 /// GPT-2's, used if the tokenizer's files are elsewhere.
-constexpr int64_t kUsualVocabulary = 50257;
+constexpr int64_t kUsualVocabulary = 50257, kUsualPadded = 50304;
 
 // Flags that the trainer has under the same name are in the trainer's groups.
 cli::Table<PlanOptions> flags() {
@@ -199,10 +199,14 @@ int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
       if (file.empty() || std::filesystem::exists(file)) continue;
       console.note(concat(file, ": not here; planned for a vocabulary of ",
                           cli::with_commas(kUsualVocabulary)));
+      // Without the tokenizer, nobody knows by what Pai's rows divide.
+      if (!config.patch_tokenizer_type.empty()) return kUsualPadded;
       return kUsualVocabulary + config.extra_vocab_size;
     }
   }
-  return find_vocabulary(config).vocab_size;
+  const Vocabulary vocabulary = find_vocabulary(config);
+  if (!vocabulary.note.empty()) console.note(vocabulary.note);
+  return vocabulary.vocab_size;
 }
 
 // --tokens is --train-tokens; the command line's counts before a file's.

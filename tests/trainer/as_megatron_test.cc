@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 
 #include "tests/trainer/run_program.h"
@@ -194,6 +195,49 @@ TEST_F(AsMegatronTest, SettingsThatChangeWithAResumeAreSaid) {
   EXPECT_THAT(ended.err,
               HasSubstr("trainer: --adam-beta2 was 0.999, is 0.5; --eod-mask-loss was false, "
                         "is true: from here on the command's counts\n"));
+}
+
+// Before the type of a tokenizer said how many tokens there are, --vocab-size did: what was trained
+// so keeps its rows.
+TEST_F(AsMegatronTest, RowsOfAnEarlierVocabularyStay) {
+  std::string tokens;
+  for (int id = 0; id < 64; ++id)
+    tokens += std::string(id ? "," : "{") + "\"t" + std::to_string(id) + "\":" + std::to_string(id);
+  std::ofstream(folder_ + "/v.json") << tokens << "}";
+  std::ofstream(folder_ + "/m.txt") << "#version: 0.2\n";
+  const auto named = [](const Words& more) {
+    Words words = {"--save", "rows",         "--load", "rows",         "--vocab-file",
+                   "v.json", "--merge-file", "m.txt",  "--vocab-size", "200"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Ended first = run(named({"--exit-interval", "6"}));
+  ASSERT_EQ(first.status, 75) << first.err;
+  const Ended second = run(named({"--tokenizer-type", "GPT2BPETokenizer"}));
+  EXPECT_EQ(second.status, 0) << second.err;
+  EXPECT_THAT(second.err,
+              HasSubstr("--vocab-size 200 changes nothing: GPT2BPETokenizer has 64 tokens"));
+  EXPECT_THAT(second.err, HasSubstr("vocabulary padded to 256 as in "));
+  EXPECT_THAT(second.err, HasSubstr("this command alone would pad it to 64"));
+}
+
+TEST_F(AsMegatronTest, ZeroIsNoInterval) {
+  const Ended ended = run({"--save", "s", "--exit-duration-in-mins", "0", "--exit-interval", "0",
+                           "--save-interval", "0", "--eval-iters", "-1"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(read("s/latest_checkpointed_iteration.txt"), "12");
+  EXPECT_THAT(ended.out, Not(HasSubstr("validation loss")));
+}
+
+// Data of NullTokenizer before megatron-core 0.18: its end of documents is --vocab-size.
+TEST_F(AsMegatronTest, NullTokenizersIdOfEarlierReleasesIsExplained) {
+  const Ended ended =
+      run({"--tokenizer-type", "NullTokenizer", "--vocab-size", "63", "--eod-id", "62"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("NullTokenizer: --vocab-size 63 is ids 0 to 62, as from "));
+  EXPECT_THAT(ended.err,
+              HasSubstr(": id 63: the vocabulary has ids 0 to 62; before megatron-core 0.18, "
+                        "NullTokenizer has it, too: give --vocab-size 64"));
 }
 
 }  // namespace

@@ -76,6 +76,20 @@ TEST_F(PlanFlagsTest, TokensHaveOneNumber) {
                 HasSubstr("--train-tokens 8192 "));
 }
 
+// The rows of the vocabulary are the trainer's: Pai's, which not every number of ranks divides.
+TEST_F(PlanFlagsTest, TheVocabularyIsTheTrainers) {
+  const Words words = model() + Words{"--micro-batch-size", "1",     "--as-given",
+                                      "--vocab-size",       "50254", "--patch-tokenizer-type",
+                                      "Qwen2Tokenizer"};
+  const Words two = {"--world-size", "2", "--tensor-model-parallel-size", "2"};
+  EXPECT_THAT(plan(words + two + Words{"--extra-vocab-size", "421"}).err,
+              HasSubstr("50675 rows, not padded, as in Pai-Megatron-Patch, and "
+                        "--tensor-model-parallel-size 2 does not divide them"));
+  EXPECT_EQ(plan(words + two + Words{"--extra-vocab-size", "422"}).status, 0);
+  EXPECT_THAT(plan(words + Words{"--world-size", "1", "--tokenizer-type", "NullTokenizer"}).err,
+              HasSubstr("NullTokenizer: --vocab-size 50254 is ids 0 to 50253, as from "));
+}
+
 // 15 steps of 64 samples, 8 of 128, then 192, each of its own length: a pipeline's small steps are
 // not as many times shorter as they are smaller.
 TEST_F(PlanFlagsTest, ARampUpTakesTheTimeOfItsSteps) {

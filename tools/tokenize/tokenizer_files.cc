@@ -499,6 +499,12 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
     loaded.eod_ = static_cast<int32_t>(eod);
     loaded.id_limit_ = std::max(loaded.id_limit_, eod + 1);
     loaded.description_ = loaded.identity_ = "NullTokenizer";
+    if (!options.null_eod_id)
+      loaded.version_notes_.push_back(cli::concat(
+          "NullTokenizer: --vocab-size ", *options.vocab_size, " is ids 0 to ", eod, ", and ", eod,
+          " ends documents, as from megatron-core 0.18 on; earlier releases add an id for that: "
+          "give ",
+          *options.vocab_size + 1));
     return loaded;
   }
   Files files;

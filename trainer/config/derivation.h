@@ -26,6 +26,8 @@ struct Derivation {
   /// Notes each of `flags` that was changed: "--FLAG changes nothing REASON".
   void idle(std::initializer_list<std::string_view> flags, std::string_view reason);
 
+  /// Megatron's loop asks of these numbers whether they are true: 0 is no number.
+  void zeros();
   void missing() const;
   void model();
   void position();

@@ -14,6 +14,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/text.h"
 #include "trainer/config/derivation.h"
+#include "trainer/config/pai_tokenizer.h"
 
 namespace trainer {
 
@@ -75,6 +76,13 @@ bool Derivation::changed(std::string_view name) const {
 void Derivation::idle(std::initializer_list<std::string_view> flags, std::string_view reason) {
   for (const std::string_view flag : flags)
     if (changed(flag)) notes.push_back(concat("--", flag, " changes nothing ", reason));
+}
+
+void Derivation::zeros() {
+  if (config.save_interval == 0) config.save_interval.reset();
+  if (config.exit_interval == 0) config.exit_interval.reset();
+  if (config.exit_duration_in_mins == 0.0) config.exit_duration_in_mins.reset();
+  config.eval_iters = std::max<int64_t>(config.eval_iters, 0);
 }
 
 // A newcomer would otherwise meet them one by one.
@@ -434,6 +442,7 @@ std::vector<std::string> derive_and_check(TrainConfig& config, const Given& give
                                           int64_t world_size) {
   config.derived = {};
   Derivation derivation{config, given, {}};
+  derivation.zeros();
   derivation.missing();
   derivation.model();
   derivation.devices(world_size);
@@ -460,6 +469,15 @@ std::vector<std::string> missing_flags(const TrainConfig& config) {
 
 int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size) {
   const int64_t ranks = config.tensor_model_parallel_size;
+  const PaiTokenizer* pai = find_pai_tokenizer(config);
+  if (pai && !pai->padded && !config.padded_vocab_size) {
+    if (vocab_size % ranks == 0) return vocab_size;
+    throw UsageError(
+        concat("--patch-tokenizer-type ", pai->name, ": ", vocab_size,
+               " rows, not padded, as in Pai-Megatron-Patch, and --tensor-model-parallel-size ",
+               ranks, " does not divide them: give ",
+               pai->extra ? "another --extra-vocab-size, or " : "", "--padded-vocab-size"));
+  }
   const int64_t multiple = config.make_vocab_size_divisible_by * ranks;
   const int64_t rows =
       config.padded_vocab_size.value_or((vocab_size + multiple - 1) / multiple * multiple);

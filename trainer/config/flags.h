@@ -82,8 +82,9 @@ std::map<std::string, std::vector<std::string>> flag_values(const TrainConfig& c
 std::string effective_config(const TrainConfig& config);
 
 /// V rounded up so that every tensor-parallel rank holds a multiple of
-/// --make-vocab-size-divisible-by rows, or --padded-vocab-size. Errors: cli::UsageError for a
-/// --padded-vocab-size that is smaller than V, or not divisible by the ranks.
+/// --make-vocab-size-divisible-by rows, or --padded-vocab-size, or V itself where
+/// --patch-tokenizer-type does not pad. Errors: cli::UsageError for a --padded-vocab-size that is
+/// smaller than V, and for rows that are not divisible by the ranks.
 int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size);
 
 }  // namespace trainer

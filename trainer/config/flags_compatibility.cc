@@ -57,8 +57,7 @@ constexpr Idle kNoEffect[] = {
      "torch_adam cpu_torch_adam ds_fused_adam "
      "tokenizer-hf-use-fast tokenizer-hf-include-special-tokens use-gigatoken",
      "transformer-impl transformer-type null-tokenizer-pad-id DDP-impl model-type task "
-     "patch-tokenizer-type max-padding-length "
-     "lazy-mpu-init onnx-safe tokenizer-metadata"},
+     "max-padding-length lazy-mpu-init onnx-safe tokenizer-metadata"},
     {"there is one format of checkpoints, and any layout resumes from any of them",
      "use-dist-ckpt ckpt-fully-parallel-save no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "async-save ckpt-assume-constant-structure use-persistent-ckpt-worker "

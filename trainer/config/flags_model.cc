@@ -261,6 +261,12 @@ cli::Group<C> data_group() {
            .value = "N",
            .help = "Token ids added above the tokenizer's own.",
            .field = integer(&C::extra_vocab_size, 0, 1 << 20)},
+          {.name = "patch-tokenizer-type",
+           .value = "TYPE",
+           .help =
+               "Pai-Megatron-Patch's name of the tokenizer: the vocabulary has the rows that it "
+               "has there.",
+           .field = text(&C::patch_tokenizer_type)},
           {.name = "eod-id",
            .aliases = "null-tokenizer-eod-id",
            .value = "ID",

@@ -46,8 +46,8 @@ cli::Group<C> checkpoint_group() {
               {.name = "save-interval",
                .aliases = "persistent-save-interval",
                .value = "STEPS",
-               .help = "Steps between checkpoints. Default: one at the end.",
-               .field = integer(&C::save_interval, 1)},
+               .help = "Steps between checkpoints. Default, and 0: one at the end.",
+               .field = integer(&C::save_interval, 0)},
               {.name = "extra-save-iters",
                .value = "STEP",
                .help = "Further steps after which a checkpoint is made.",
@@ -115,9 +115,9 @@ cli::Group<C> report_group() {
            .field = integer(&C::eval_interval, 1)},
           {.name = "eval-iters",
            .value = "BATCHES",
-           .help = "Global batches in an evaluation. A resumed run that has used up the validation "
-                   "samples begins with the first ones again.",
-           .field = integer(&C::eval_iters, 0)},
+           .help = "Global batches in an evaluation; 0 or -1: none. A resumed run that has used up "
+                   "the validation samples begins with the first ones again.",
+           .field = integer(&C::eval_iters, -1)},
           {.name = "skip-train",
            .help = "Only evaluate, from the first validation samples on. A --metrics-file gets the "
                    "evaluations' lines.",
@@ -170,11 +170,13 @@ cli::Group<C> report_group() {
           {.name = "exit-interval",
            .value = "STEPS",
            .help = "Save and end, as at SIGTERM, after a step that is a multiple of it. Without "
-                   "--save: end, with status 0.",
-           .field = integer(&C::exit_interval, 1)},
+                   "--save: end, with status 0. 0: never.",
+           .field = integer(&C::exit_interval, 0)},
           {.name = "exit-duration-in-mins",
            .value = "MINUTES",
-           .help = "Save and end, as at SIGTERM, after this time; restarts do not begin it anew.",
+           .help =
+               "Save and end, as at SIGTERM, after this time; restarts do not begin it anew. 0: "
+               "never.",
            .field = real(&C::exit_duration_in_mins, 0)},
           {.name = "stop-file",
            .aliases = "kill-switch-path kill-switch-file",

@@ -49,7 +49,7 @@ struct TrainConfig {
   double init_method_std = 0.02, attention_dropout = 0.1, hidden_dropout = 0.1;
 
   // Tokenizer.
-  std::string tokenizer_type, vocab_file, merge_file, tokenizer_model;
+  std::string tokenizer_type, patch_tokenizer_type, vocab_file, merge_file, tokenizer_model;
 
   // Batches and length of the run.
   int64_t seq_length = 0, micro_batch_size = 0;

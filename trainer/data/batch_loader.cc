@@ -111,10 +111,11 @@ void BatchLoader::check_tokens(int64_t sample, std::span<const int32_t> tokens) 
   int64_t at = bad - tokens.begin();
   for (const indexed::SamplePiece& piece : pieces) {
     if (at < piece.num_tokens) {
-      throw indexed::FormatError(message(
-          dataset.prefix(), ".bin: document ", document_of(dataset, piece.sequence), ", token ",
-          piece.offset + at, ": id ", dataset.sequence(piece.sequence)[piece.offset + at],
-          ": the vocabulary has ids 0 to ", limit - 1));
+      const int64_t id = dataset.sequence(piece.sequence)[piece.offset + at];
+      throw indexed::FormatError(
+          message(dataset.prefix(), ".bin: document ", document_of(dataset, piece.sequence),
+                  ", token ", piece.offset + at, ": id ", id, ": the vocabulary has ids 0 to ",
+                  limit - 1, id == limit ? options_.one_above : std::string()));
     }
     at -= piece.num_tokens;
   }

@@ -37,8 +37,9 @@ struct BatchLoaderOptions {
   int64_t micro_batch_size = 0;
   int64_t data_parallel_rank = 0;
   int64_t data_parallel_size = 1;
-  int64_t vocab_size = 0;  ///< ids at or above it are an error.
-  int64_t eod_id = -1;     ///< needed with any of the three below.
+  int64_t vocab_size = 0;      ///< ids at or above it are an error.
+  std::string one_above = {};  ///< ends that error, for the id `vocab_size`.
+  int64_t eod_id = -1;         ///< needed with any of the three below.
   bool eod_mask_loss = false;
   bool reset_position_ids = false;  ///< for learned positions only, as in Megatron.
   bool reset_attention_mask = false;

@@ -1,6 +1,5 @@
-// See training_loop.h. The device works on step k while the host reads the samples of step k + 1;
-// the host then waits for the result of k before it queues k + 1, so that a bad step ends the run
-// before another step uses it.
+// See training_loop.h. The device works on step k while the host reads the samples of step k + 1,
+// which is queued after k's result has come: a bad step ends the run before another uses it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/training_loop.h"
@@ -214,6 +213,7 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .data_parallel_rank = parts_.job.topology().data_rank,
                          .data_parallel_size = config.derived.data_parallel_size,
                          .vocab_size = parts_.vocabulary.vocab_size,
+                         .one_above = parts_.vocabulary.one_above,
                          .eod_id = parts_.vocabulary.eod_id,
                          .eod_mask_loss = config.eod_mask_loss,
                          .reset_position_ids =

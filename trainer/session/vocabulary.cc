@@ -15,6 +15,7 @@
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/named_tokenizer.h"
+#include "trainer/config/pai_tokenizer.h"
 
 namespace trainer {
 namespace {
@@ -212,38 +213,90 @@ std::string identity_in(const std::string& folder) {
   return {};
 }
 
-}  // namespace
+// Megatron's classes count their own tokens and do not read --vocab-size; two read it. Nor do those
+// of Pai-Megatron-Patch.
+std::string_view counting_type(const TrainConfig& config) {
+  if (!config.patch_tokenizer_type.empty()) return config.patch_tokenizer_type;
+  const bool reads = config.tokenizer_type == "TikTokenizer";
+  return reads ? std::string_view() : std::string_view(config.tokenizer_type);
+}
 
-Vocabulary find_vocabulary(const TrainConfig& config) {
-  Vocabulary vocabulary{.note = idle_files(config)};
-  const std::optional<tok::Tokenizer> tokenizer = named_tokenizer(config, vocabulary);
-  if (tokenizer) {
-    const int64_t size = std::max<int64_t>(tokenizer->vocab_size(), tokenizer->id_limit());
-    vocabulary.vocab_size = config.vocab_size.value_or(size);
-    vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
-    // A TikTokenizer's list does not say how texts are cut.
-    if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
-    vocabulary.files = flags_of({config.vocab_file, config.merge_file, config.tokenizer_model});
-    if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
+// How many tokens there are before --extra-vocab-size: --vocab-size, or the tokenizer's.
+int64_t count_tokens(const TrainConfig& config, const tok::Tokenizer& tokenizer,
+                     const PaiTokenizer* pai, Vocabulary& vocabulary) {
+  const int64_t all = std::max<int64_t>(tokenizer.vocab_size(), tokenizer.id_limit());
+  const int64_t own = pai ? pai->tokens(tokenizer.base_vocab_size(), all) : all;
+  if (!config.vocab_size) return own;
+  const int64_t asked = *config.vocab_size;
+  if (config.use_checkpoint_args) {
+    if (asked < all)
       add_note(vocabulary,
-               concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
-                      vocabulary.vocab_size, ": the others must not occur"));
-    } else if (vocabulary.vocab_size < size) {
-      throw UsageError(
-          concat("--vocab-size ", vocabulary.vocab_size, " is less than the tokenizer's ", size));
-    }
-  } else if (config.vocab_size) {
-    vocabulary.vocab_size = *config.vocab_size;
-  } else {
-    throw UsageError("--vocab-file is missing (or --tokenizer-model, or --vocab-size)");
+               concat("the tokenizer has ", all, " tokens, the checkpoint's vocabulary ", asked,
+                      ": the others must not occur"));
+    return asked;
   }
-  vocabulary.vocab_size += config.extra_vocab_size;
-  if (config.eod_id) vocabulary.eod_id = *config.eod_id;
+  if (const std::string_view type = counting_type(config); !type.empty()) {
+    if (asked != own)
+      add_note(vocabulary,
+               concat("--vocab-size ", asked, " changes nothing: ", type, " has ", own, " tokens"));
+    return own;
+  }
+  if (asked < all)
+    throw UsageError(concat("--vocab-size ", asked, " is less than the tokenizer's ", all));
+  if (asked > all)
+    add_note(vocabulary,
+             concat("--vocab-size ", asked, " counts, not the tokenizer's ", all, " tokens"));
+  return asked;
+}
+
+// Adds --extra-vocab-size, where the type of tokenizer takes it.
+void add_extra(const TrainConfig& config, const PaiTokenizer* pai, Vocabulary& vocabulary) {
+  if (config.extra_vocab_size == 0) return;
+  if (pai && !pai->extra)
+    add_note(vocabulary,
+             concat("--extra-vocab-size ", config.extra_vocab_size,
+                    " changes nothing: Pai-Megatron-Patch does not add it to a ", pai->name));
+  else
+    vocabulary.vocab_size += config.extra_vocab_size;
+}
+
+// Pai leaves added tokens out of its count, and they need rows, too.
+void check_rows(const TrainConfig& config, const tok::Tokenizer& tokenizer, const PaiTokenizer& pai,
+                Vocabulary& vocabulary) {
+  const int64_t missing = tokenizer.id_limit() - vocabulary.vocab_size;
+  if (missing <= 0 || config.use_checkpoint_args) return;
+  if (config.padded_vocab_size) {
+    vocabulary.vocab_size += missing;
+    return;
+  }
+  throw UsageError(concat(
+      "--patch-tokenizer-type ", pai.name, ": ", vocabulary.vocab_size,
+      " rows, as in Pai-Megatron-Patch, and the tokenizer has ids up to ", tokenizer.id_limit() - 1,
+      ": give ",
+      pai.extra ? concat("--extra-vocab-size ", config.extra_vocab_size + missing, " or more, or ")
+                : "",
+      "--padded-vocab-size"));
+}
+
+// What NullTokenizer counts differs between Megatron's releases.
+void explain_null_tokenizer(int64_t vocab_size, Vocabulary& vocabulary) {
+  add_note(vocabulary,
+           concat("NullTokenizer: --vocab-size ", vocab_size, " is ids 0 to ", vocab_size - 1,
+                  ", as from megatron-core 0.18 on; earlier releases add an id, so for a run of "
+                  "theirs give ",
+                  vocab_size + 1));
+  vocabulary.one_above = concat(
+      "; before megatron-core 0.18, NullTokenizer has it, too: give --vocab-size ", vocab_size + 1);
+}
+
+// Says or refuses what the id that ends documents does not allow.
+void check_eod(const TrainConfig& config, bool tokenizer, Vocabulary& vocabulary) {
   if (vocabulary.eod_id >= vocabulary.vocab_size) {
     throw UsageError(concat(
         config.eod_id ? concat("--eod-id ", vocabulary.eod_id)
                       : concat(vocabulary.files, ": a document ends with id ", vocabulary.eod_id),
         ": the vocabulary has ids 0 to ", vocabulary.vocab_size - 1,
+        vocabulary.eod_id == vocabulary.vocab_size ? vocabulary.one_above : std::string(),
         config.eod_id ? "" : ", is the tokenizer another model's?"));
   }
   const bool needs_eod =
@@ -258,6 +311,33 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
     throw UsageError(
         "--eod-mask-loss, --reset-position-ids and --reset-attention-mask need --eod-id");
   }
+}
+
+}  // namespace
+
+Vocabulary find_vocabulary(const TrainConfig& config) {
+  Vocabulary vocabulary{.note = idle_files(config)};
+  const PaiTokenizer* pai = find_pai_tokenizer(config);
+  const std::optional<tok::Tokenizer> tokenizer = named_tokenizer(config, vocabulary);
+  if (tokenizer) {
+    vocabulary.vocab_size = count_tokens(config, *tokenizer, pai, vocabulary);
+    vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
+    // A TikTokenizer's list does not say how texts are cut.
+    if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
+    vocabulary.files = flags_of({config.vocab_file, config.merge_file, config.tokenizer_model});
+  } else if (config.vocab_size) {
+    const bool checkpoints = config.use_checkpoint_args || !pai;
+    vocabulary.vocab_size =
+        checkpoints ? *config.vocab_size : pai->tokens(*config.vocab_size, *config.vocab_size);
+    if (config.tokenizer_type == "NullTokenizer")
+      explain_null_tokenizer(*config.vocab_size, vocabulary);
+  } else {
+    throw UsageError("--vocab-file is missing (or --tokenizer-model, or --vocab-size)");
+  }
+  add_extra(config, pai, vocabulary);
+  if (tokenizer && pai) check_rows(config, *tokenizer, *pai, vocabulary);
+  if (config.eod_id) vocabulary.eod_id = *config.eod_id;
+  check_eod(config, tokenizer.has_value(), vocabulary);
   return vocabulary;
 }
 

@@ -42,9 +42,13 @@ struct Vocabulary {
   /// tok::Tokenizer::identity(); empty without a tokenizer, or where its files do not say all.
   std::string identity = {};
   std::string files = {};  ///< the tokenizer's, by flags, for people.
+  /// Ends the message about the first id above them: what it may mean; may be empty.
+  std::string one_above = {};
 };
 
-/// From --vocab-size and --eod-id, or the tokenizer that is named. NullTokenizer with --vocab-size
+/// From --vocab-size and --eod-id, or the tokenizer that is named. With the tokenizer's type, too,
+/// --vocab-size does not count, as in Megatron, and --patch-tokenizer-type counts as in Pai; but
+/// where the checkpoint's arguments are taken, its number counts. NullTokenizer with --vocab-size
 /// opens no tokenizer. An unsupported one that came with the checkpoint is not an error, since
 /// training reads ids and the checkpoint says how many there are: `note` names it. Errors:
 /// cli::UsageError if neither gives enough for what is needed; as load_tokenizer.

@@ -237,8 +237,8 @@ TEST(FlagTable, BoundsOfNumbers) {
     }
     return true;
   };
-  EXPECT_TRUE(taken("--exit-interval", "1"));
-  EXPECT_FALSE(taken("--exit-interval", "0"));
+  EXPECT_TRUE(taken("--exit-interval", "0"));
+  EXPECT_FALSE(taken("--exit-interval", "-1"));
   EXPECT_TRUE(taken("--extra-vocab-size", "1048576"));
   EXPECT_FALSE(taken("--extra-vocab-size", "1048577"));
   EXPECT_TRUE(taken("--vocab-size", "2147483648"));

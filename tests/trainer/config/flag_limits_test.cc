@@ -12,7 +12,9 @@
 #include <regex>
 #include <set>
 
+#include "tests/trainer/config/small_config.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/parse.h"
 #include "trainer/config/flags.h"
 
 namespace trainer {
@@ -104,6 +106,30 @@ TEST(FlagLimits, AWindowIsTwoNumbers) {
   EXPECT_THAT(window("268435456,0"), testing::HasSubstr("from -1 to 268435455"));
   EXPECT_THAT(window("127"), testing::HasSubstr("expected LEFT,RIGHT"));
   EXPECT_THAT(window("127,1"), testing::HasSubstr("expected a whole number from 0 to 0"));
+}
+
+// Megatron's loop asks `if args.exit_interval and ...`; it divides by --eval-interval.
+TEST(FlagLimits, ZeroIsOffAsInMegatron) {
+  TrainConfig none;
+  const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), none);
+  EXPECT_NE(refusal(cli::find_row(rows, "eval-interval")->set, "0"), "");
+  TrainConfig config = small_config();
+  config.save_interval = config.exit_interval = 0;
+  config.exit_duration_in_mins = 0;
+  config.eval_iters = -1;
+  derive_and_check(config, {}, 1);
+  EXPECT_FALSE(config.save_interval);
+  EXPECT_FALSE(config.exit_interval);
+  EXPECT_FALSE(config.exit_duration_in_mins);
+  EXPECT_EQ(config.eval_iters, 0);
+  config.save_interval = config.exit_interval = 1;
+  config.exit_duration_in_mins = 1e-9;
+  config.eval_iters = 1;
+  derive_and_check(config, {}, 1);
+  EXPECT_EQ(config.save_interval, 1);
+  EXPECT_EQ(config.exit_interval, 1);
+  EXPECT_EQ(config.exit_duration_in_mins, 1e-9);
+  EXPECT_EQ(config.eval_iters, 1);
 }
 
 }  // namespace

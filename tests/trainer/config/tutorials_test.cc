@@ -591,6 +591,7 @@ TEST(Tutorials, PaiLlama31) {
   EXPECT_EQ(config.derived.recompute, "selective");
   EXPECT_EQ(config.derived.num_query_groups, 8);
   EXPECT_EQ(config.extra_vocab_size, 256);
+  EXPECT_EQ(config.patch_tokenizer_type, "LLama3Tokenizer");
 }
 
 }  // namespace

@@ -194,16 +194,27 @@ TEST_F(DataTest, RefusesIdsOutsideOfTheVocabularyAndSamplesPastTheEnd) {
   const BatchLoader loader(data, *data.split(0),
                            {.seq_length = 4, .micro_batch_size = 1, .vocab_size = 905});
   Filled out(4);
-  std::string error;
-  for (int64_t i = 0; i < loader.num_samples(); ++i) {
-    try {
-      loader.fill(i, 1, out.arrays());
-    } catch (const indexed::FormatError& e) {
-      error = e.what();
+  const auto last_error = [&](const BatchLoader& from) {
+    std::string error;
+    for (int64_t i = 0; i < from.num_samples(); ++i) {
+      try {
+        from.fill(i, 1, out.arrays());
+      } catch (const indexed::FormatError& e) {
+        error = e.what();
+      }
     }
-  }
-  EXPECT_EQ(error, p + ".bin: document 9, token 5: id 905: the vocabulary has ids 0 to 904");
+    return error;
+  };
+  EXPECT_EQ(last_error(loader),
+            p + ".bin: document 9, token 5: id 905: the vocabulary has ids 0 to 904");
   EXPECT_THROW(loader.fill(loader.num_samples(), 1, out.arrays()), indexed::FormatError);
+  // What the first id above them may mean is said of no other id.
+  for (const auto& [size, end] : {std::pair<int64_t, std::string>(905, "904; why"), {904, "903"}}) {
+    const BatchLoader other(
+        data, *data.split(0),
+        {.seq_length = 4, .micro_batch_size = 1, .vocab_size = size, .one_above = "; why"});
+    EXPECT_THAT(last_error(other), testing::EndsWith("id 905: the vocabulary has ids 0 to " + end));
+  }
 }
 
 // Floats would be cut to integers, and train without a word.

@@ -232,13 +232,17 @@ TEST(Vocabulary, FilesWithoutEffectAreNamed) {
   TrainConfig config;
   config.tokenizer_type = "NullTokenizer";
   config.vocab_size = 100;
-  EXPECT_EQ(note(config), "");
+  const std::string counted =
+      "NullTokenizer: --vocab-size 100 is ids 0 to 99, as from megatron-core 0.18 on; earlier "
+      "releases add an id, so for a run of theirs give 101";
+  EXPECT_EQ(note(config), counted);
   config.vocab_file = "v.json";
   config.merge_file = "m.txt";
   config.tokenizer_model = "x.model";
   EXPECT_EQ(note(config),
             "--vocab-file v.json, --merge-file m.txt, --tokenizer-model x.model: no effect beside "
-            "--tokenizer-type NullTokenizer");
+            "--tokenizer-type NullTokenizer; " +
+                counted);
   TrainConfig model;
   model.tokenizer_model = golden + "/tok/sentencepiece/llama.json";
   EXPECT_EQ(note(model), "");

@@ -11,6 +11,7 @@
 
 #include "tests/own.h"
 #include "tools/cli/flags.h"
+#include "trainer/config/flags.h"
 
 namespace trainer {
 namespace {
@@ -181,6 +182,152 @@ TEST_F(VocabularyTest, SizesAndEndsFitTogether) {
   config = {};
   EXPECT_THAT(found([](TrainConfig&) {}), HasSubstr("--vocab-file is missing"));
   EXPECT_EQ(found([](TrainConfig& c) { c.vocab_size = 9; }), "9 -1");
+}
+
+// With the type of a tokenizer Megatron does not read --vocab-size; TikTokenizer cuts its list.
+TEST_F(VocabularyTest, TheTypeOfATokenizerCountsItsOwnTokens) {
+  TrainConfig config;
+  config.vocab_file = put("v.json", kVocab);
+  config.merge_file = put("m.txt", kMerges);
+  const auto found = [&](const std::string& type, int64_t size) {
+    TrainConfig typed = config;
+    typed.tokenizer_type = type;
+    typed.vocab_size = size;
+    const Vocabulary v = find_vocabulary(typed);
+    return std::to_string(v.vocab_size) + " " + v.note;
+  };
+  EXPECT_EQ(found("GPT2BPETokenizer", 9),
+            "3 --vocab-size 9 changes nothing: GPT2BPETokenizer has 3 tokens");
+  EXPECT_EQ(found("HuggingFaceTokenizer", 2),
+            "3 --vocab-size 2 changes nothing: HuggingFaceTokenizer has 3 tokens");
+  EXPECT_EQ(found("GPT2BPETokenizer", 3), "3 ");
+  EXPECT_EQ(found("", 9), "9 --vocab-size 9 counts, not the tokenizer's 3 tokens");
+  EXPECT_EQ(found("", 3), "3 ");
+  config.use_checkpoint_args = true;  // the number is the checkpoint's.
+  EXPECT_EQ(found("GPT2BPETokenizer", 9), "9 ");
+  TrainConfig list;
+  list.tokenizer_type = "TikTokenizer";
+  list.tokenizer_model = copy("sentencepiece/nemotron.json", "nemotron.json");
+  list.vocab_size = 2000;
+  EXPECT_EQ(find_vocabulary(list).vocab_size, 2000);
+  EXPECT_EQ(find_vocabulary(list).note, "");
+}
+
+TEST_F(VocabularyTest, NullTokenizerNamesTheIdOfEarlierReleases) {
+  TrainConfig config;
+  config.tokenizer_type = "NullTokenizer";
+  config.vocab_size = 100;
+  EXPECT_EQ(find_vocabulary(config).vocab_size, 100);
+  const std::string why =
+      "; before megatron-core 0.18, NullTokenizer has it, too: give --vocab-size 101";
+  EXPECT_EQ(find_vocabulary(config).one_above, why);
+  const auto refused = [&](int64_t eod) {
+    config.eod_id = eod;
+    return error_of([&] { find_vocabulary(config); });
+  };
+  EXPECT_EQ(refused(100), "--eod-id 100: the vocabulary has ids 0 to 99" + why);
+  EXPECT_EQ(refused(101), "--eod-id 101: the vocabulary has ids 0 to 99");
+  TrainConfig plain;
+  plain.vocab_size = 100;
+  EXPECT_EQ(find_vocabulary(plain).one_above, "");
+  EXPECT_EQ(find_vocabulary(plain).note, "");
+}
+
+// The numbers of rows in megatron_patch/tokenizer/__init__.py, of a tokenizer with three tokens and
+// an added one.
+class PaiTest : public VocabularyTest {
+ protected:
+  PaiTest() { config_.tokenizer_model = put("json/tokenizer.json", kJson); }
+
+  // Rows, and the note.
+  std::string rows(const std::string& type, int64_t extra, const std::string& load = "") {
+    config_.patch_tokenizer_type = type;
+    config_.extra_vocab_size = extra;
+    config_.load = load;
+    try {
+      const Vocabulary v = find_vocabulary(config_);
+      return std::to_string(pad_vocab_size(config_, v.vocab_size)) +
+             (v.note.empty() ? "" : " " + v.note);
+    } catch (const cli::UsageError& error) {
+      return error.what();
+    }
+  }
+  TrainConfig config_;
+};
+
+TEST_F(PaiTest, EachTypeHasItsRows) {
+  for (const char* type :
+       {"Qwen2Tokenizer", "Qwen3Tokenizer", "Qwen2VLTokenizer", "QwenTokenizer", "QwenVLTokenizer",
+        "LLama3Tokenizer", "LLama2Tokenizer", "LLamaTokenizer", "MixtralTokenizer",
+        "MistralTokenizer", "BaichuanTokenizer", "FalconTokenizer", "OPTTokenizer", "YiTokenizer"})
+    EXPECT_EQ(rows(type, 421), "424") << type;
+  EXPECT_EQ(rows("DeepSeekV2Tokenizer", 2400), "2402");
+  const auto fixed = [](const std::string& count, const std::string& type) {
+    return count +
+           " --extra-vocab-size 5 changes nothing: Pai-Megatron-Patch does not add it to a " + type;
+  };
+  for (const auto& [type, count] : {std::pair("BloomTokenizerFromHF", "250880"),
+                                    {"ChatGLMTokenizerFromHF", "130528"},
+                                    {"GLM10BZHTokenizerFromHF", "50048"},
+                                    {"IcetkGLM130BTokenizer", "150528"},
+                                    {"StarcoderTokenizerFromHF", "49152"},
+                                    {"VicunaTokenizerFromHF", "32000"},
+                                    {"BloomTokenizerFromCustom", "134298"}}) {
+    EXPECT_EQ(rows(type, 0), count);
+    EXPECT_EQ(rows(type, 5), fixed(count, type));
+  }
+  // Megatron's own tokenizer, with its padding.
+  EXPECT_EQ(rows("GPT2BPETokenizer", 5), fixed("128", "GPT2BPETokenizer"));
+  // Without a type the tokens are added to all, and padded.
+  EXPECT_EQ(rows("", 421), "512");
+  EXPECT_THAT(
+      rows("Qwen9Tokenizer", 421),
+      StartsWith("--patch-tokenizer-type Qwen9Tokenizer: expected one of Qwen2Tokenizer, "));
+}
+
+TEST_F(PaiTest, RowsThatUsersKnow) {
+  config_.tokenizer_model.clear();
+  const auto known = [&](int64_t base, const std::string& type, int64_t extra) {
+    config_.vocab_size = base;
+    return rows(type, extra);
+  };
+  EXPECT_EQ(known(128000, "LLama3Tokenizer", 256), "128256");
+  EXPECT_EQ(known(151643, "Qwen2Tokenizer", 421), "152064");
+  EXPECT_EQ(known(151643, "Qwen2Tokenizer", 293), "151936");
+  EXPECT_EQ(known(100002, "DeepSeekV2Tokenizer", 2400), "102400");
+}
+
+TEST_F(PaiTest, IdsAndRanksMustFitTheRows) {
+  EXPECT_EQ(rows("Qwen2Tokenizer", 0),
+            "--patch-tokenizer-type Qwen2Tokenizer: 3 rows, as in Pai-Megatron-Patch, and the "
+            "tokenizer has ids up to 3: give --extra-vocab-size 1 or more, or --padded-vocab-size");
+  EXPECT_EQ(rows("DeepSeekV2Tokenizer", 1),
+            "--patch-tokenizer-type DeepSeekV2Tokenizer: 3 rows, as in Pai-Megatron-Patch, and the "
+            "tokenizer has ids up to 3: give --extra-vocab-size 2 or more, or --padded-vocab-size");
+  EXPECT_EQ(rows("Qwen2Tokenizer", 1), "4");
+  config_.tensor_model_parallel_size = 4;
+  EXPECT_EQ(rows("Qwen2Tokenizer", 421), "424");
+  EXPECT_EQ(rows("Qwen2Tokenizer", 422),
+            "--patch-tokenizer-type Qwen2Tokenizer: 425 rows, not padded, as in "
+            "Pai-Megatron-Patch, and --tensor-model-parallel-size 4 does not divide them: give "
+            "another --extra-vocab-size, or --padded-vocab-size");
+  config_.padded_vocab_size = 512;
+  EXPECT_EQ(rows("Qwen2Tokenizer", 422), "512");
+  EXPECT_EQ(rows("Qwen2Tokenizer", 0), "512");
+  EXPECT_EQ(find_vocabulary(config_).vocab_size, 4);  // the added token's id is one.
+}
+
+TEST_F(PaiTest, TheFlagForTheNumberOfTokensIsNotRead) {
+  config_.vocab_size = 100;
+  EXPECT_EQ(rows("LLama3Tokenizer", 256),
+            "259 --vocab-size 100 changes nothing: LLama3Tokenizer has 3 tokens");
+  config_.vocab_size.reset();
+  EXPECT_EQ(rows("BloomTokenizerFromCustom", 0, "bloom"), "134298");
+  config_.tokenizer_model = put("vocab/tokenizer.json", kJson);
+  EXPECT_THAT(rows("BloomTokenizerFromCustom", 0, "bloom-mg"), HasSubstr("ids up to 3"));
+  config_.tokenizer_model.clear();
+  config_.vocab_size = 130;
+  EXPECT_EQ(rows("BloomTokenizerFromCustom", 0, "bloom-mg"), "256");
 }
 
 // What manifests and checkpoints are compared with: the identity, where the files say all of it.
