@@ -209,11 +209,11 @@ TEST_F(DataTest, RefusesIdsOutsideOfTheVocabularyAndSamplesPastTheEnd) {
             p + ".bin: document 9, token 5: id 905: the vocabulary has ids 0 to 904");
   EXPECT_THROW(loader.fill(loader.num_samples(), 1, out.arrays()), indexed::FormatError);
   // What the first id above them may mean is said of no other id.
-  for (const auto& [size, end] : {std::pair<int64_t, std::string>(905, "904; why"), {904, "903"}}) {
+  for (const auto& [size, end] : {std::pair<int64_t, std::string>(905, "904; why"), {800, "799"}}) {
     const BatchLoader other(
         data, *data.split(0),
         {.seq_length = 4, .micro_batch_size = 1, .vocab_size = size, .one_above = "; why"});
-    EXPECT_THAT(last_error(other), testing::EndsWith("id 905: the vocabulary has ids 0 to " + end));
+    EXPECT_THAT(last_error(other), testing::EndsWith(": the vocabulary has ids 0 to " + end));
   }
 }
 
