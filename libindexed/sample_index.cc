@@ -159,6 +159,7 @@ EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
     // The reference asserts 0 <= from_last <= per_epoch + 1; a forced number of epochs may violate
     // that, which is harmless.
     plan.separate_last_epoch =
+        options.separate_last_epoch &&
         from_last < static_cast<int64_t>(0.80 * static_cast<double>(per_epoch));
   }
   plan.num_samples = std::max<int64_t>(0, num_samples_of(epochs, tokens, options));

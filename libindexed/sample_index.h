@@ -39,7 +39,8 @@ struct SampleIndexOptions {
   bool drop_last_partial = true;  ///< false: a last sample shorter than S exists (validation only)
   std::optional<int64_t> num_epochs = {};  ///< forces E (the forks' --train-data-exact-num-epochs)
   Compat compat = Compat::megatron_core;
-  std::string_view split = {};  ///< for messages: whose samples these are
+  bool separate_last_epoch = true;  ///< false: all epochs are shuffled together, as in GPT-NeoX
+  std::string_view split = {};      ///< for messages: whose samples these are
 };
 
 /// How often the data is repeated, and whether the last repetition is shuffled separately.

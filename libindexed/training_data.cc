@@ -98,6 +98,7 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
       .drop_last_partial = split != 1 || options.drop_last_partial_validation,
       .num_epochs = split == 0 ? options.train_epochs : std::nullopt,
       .compat = compat_of(options.style),
+      .separate_last_epoch = options.separate_last_epoch,
       .split = kSplitNames[split]};
   const EpochPlan plan = plan_epochs(dataset, *range, index_options);
   // Megatron writes empty arrays, also for evaluation, where they can be meant.

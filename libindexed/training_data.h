@@ -48,6 +48,7 @@ struct TrainingDataOptions {
   /// Megatron 2 and 3; otherwise requesting samples from it is an error.
   bool skip_empty_evaluation = false;
   std::optional<int64_t> train_epochs = {};  ///< forces the epochs of train (2023 forks)
+  bool separate_last_epoch = true;  ///< false: GPT-NeoX's order, for which Megatron has no names
   CacheStyle style = CacheStyle::megatron_core;
   CacheUse cache = CacheUse::none;
   std::string cache_path = {};  ///< --data-cache-path; empty: beside each dataset, no blends

@@ -408,6 +408,8 @@ void Derivation::data() {
   if (!config.data_path.empty() && !config.data_args_path.empty()) {
     throw UsageError("--data-path and --data-args-path exclude each other");
   }
+  if (config.sample_order == "gpt-neox")
+    idle({"data-cache-path", "mid-level-dataset-surplus"}, "with --sample-order gpt-neox");
   d.split = config.split.empty() && !own_paths ? "969, 30, 1" : config.split;
 }
 

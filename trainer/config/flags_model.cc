@@ -315,6 +315,12 @@ cli::Group<C> data_group() {
            .value = "KIND",
            .help = "Order of the samples.",
            .field = choice(&C::dataloader_type, {"single"})},
+          {.name = "sample-order",
+           .value = "WHOSE",
+           .help =
+               "megatron, or gpt-neox, which shuffles all epochs together and rounds splits and "
+               "blends in its own way; GPT-NeoX's configurations set it.",
+           .field = choice(&C::sample_order, {"megatron", "gpt-neox"})},
           {.name = "mid-level-dataset-surplus",
            .value = "SHARE",
            .help = "Extra samples made for each blended dataset.",

@@ -103,6 +103,7 @@ struct TrainConfig {
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
   std::string data_args_path, per_split_data_args_path, split, data_cache_path;
   std::string data_impl = "mmap", dataloader_type = "single";
+  std::string sample_order = "megatron";  ///< ours: or gpt-neox.
   double mid_level_dataset_surplus = 0.005;
   bool calculate_per_token_loss = false;
   bool eod_mask_loss = false, reset_position_ids = false, reset_attention_mask = false;

@@ -192,7 +192,8 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, const Bat
     return;
   const Flags now = flag_values(config);
   std::vector<std::string> changes =
-      changes_of({"data-path", "train-data-path", "seed", "seq-length", "split"}, meta.config, now);
+      changes_of({"data-path", "train-data-path", "seed", "seq-length", "split", "sample-order"},
+                 meta.config, now);
   // These change the number of epochs, and with it the order, only sometimes.
   if (!meta.last_samples.empty())
     for (std::string& change :
