@@ -7,11 +7,9 @@
 // megatron/model/init_functions.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "tools/cli/parse.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/config/neox_keys.h"
 #include "trainer/config/yaml_members.h"
 
 namespace trainer {
@@ -28,154 +27,12 @@ namespace {
 using cli::concat;
 using cli::UsageError;
 using nlohmann::json;
-
-// Keys whose flag has another name; for others, in kSame, `_` becomes `-`.
-const std::map<std::string_view, std::string_view> kFlags = {
-    {"checkpoint_factor", "save-interval"},
-    {"keep_last_n_checkpoints", "keep-last"},
-    {"log_param_norm", "log-params-norm"},
-    {"model_parallel_size", "tensor-model-parallel-size"},
-    {"opt_pos_emb_offset", "position-offset"},
-    {"override_lr_scheduler", "override-opt_param-scheduler"},
-    {"rotary_emb_base", "rotary-base"},
-    {"rotary_pct", "rotary-percent"},
-    {"use_checkpoint_lr_scheduler", "use-checkpoint-opt_param-scheduler"},
-    {"warmup", "lr-warmup-fraction"}};
-const std::set<std::string_view> kSame = {"attention_dropout",
-                                          "data_impl",
-                                          "data_path",
-                                          "distributed_backend",
-                                          "eod_mask_loss",
-                                          "eval_interval",
-                                          "eval_iters",
-                                          "exit_interval",
-                                          "extra_save_iters",
-                                          "finetune",
-                                          "hidden_dropout",
-                                          "hidden_size",
-                                          "load",
-                                          "log_interval",
-                                          "lr_decay_iters",
-                                          "lr_decay_style",
-                                          "make_vocab_size_divisible_by",
-                                          "max_position_embeddings",
-                                          "merge_file",
-                                          "min_lr",
-                                          "no_load_optim",
-                                          "no_load_rng",
-                                          "no_save_optim",
-                                          "no_save_rng",
-                                          "num_attention_heads",
-                                          "num_layers",
-                                          "save",
-                                          "save_interval",
-                                          "seed",
-                                          "seq_length",
-                                          "split",
-                                          "tensorboard_dir",
-                                          "tokenizer_type",
-                                          "train_iters",
-                                          "vocab_file",
-                                          "weight_decay"};
-
-// Keys that change nothing here, whatever their value: about logging elsewhere, starting a job, or
-// how the same numbers are computed.
-const std::set<std::string_view> kIdle = {"attention_softmax_in_fp32",
-                                          "bias_dropout_fusion",
-                                          "checkpoint_in_cpu",
-                                          "comment",
-                                          "config_files",
-                                          "contiguous_checkpointing",
-                                          "deepspeed_activation_checkpointing",
-                                          "deepspeed_extra_args",
-                                          "deepspeed_mpi",
-                                          "deepspeed_slurm",
-                                          "detect_nvlink_pairs",
-                                          "exclude",
-                                          "force_multi",
-                                          "fp16_lm_cross_entropy",
-                                          "fp32_allreduce",
-                                          "git_hash",
-                                          "hostfile",
-                                          "include",
-                                          "launcher",
-                                          "launcher_args",
-                                          "layernorm_fusion",
-                                          "lazy_mpu_init",
-                                          "local_rank",
-                                          "log_dir",
-                                          "master_addr",
-                                          "master_port",
-                                          "mmap_warmup",
-                                          "no_ssh_check",
-                                          "num_gpus",
-                                          "num_nodes",
-                                          "num_workers",
-                                          "onnx_safe",
-                                          "output_layer_parallelism",
-                                          "partition_activations",
-                                          "pipe_partition_method",
-                                          "rope_fusion",
-                                          "scaled_masked_softmax_fusion",
-                                          "scaled_upper_triang_masked_softmax_fusion",
-                                          "synchronize_each_layer",
-                                          "use_cpu_initialization",
-                                          "use_wandb",
-                                          "user_script",
-                                          "wandb_group",
-                                          "wandb_host",
-                                          "wandb_init_all_ranks",
-                                          "wandb_project",
-                                          "wandb_run_name",
-                                          "wandb_team",
-                                          "weighted_document_limit",
-                                          "weighted_sampler_alpha"};
-
-// Keys for DeepSpeed, and the flag that then overrides each.
-const std::map<std::string_view, std::string_view> kDeepspeed = {
-    {"bf16", "bf16"},
-    {"communication_data_type", ""},
-    {"csv_monitor", ""},
-    {"data_types", ""},
-    {"dump_state", ""},
-    {"flops_profiler", ""},
-    {"fp16", "fp16"},
-    {"gradient_accumulation_steps", "global-batch-size"},
-    {"gradient_clipping", "clip-grad"},
-    {"gradient_predivide_factor", ""},
-    {"prescale_gradients", ""},
-    {"sparse_gradients", ""},
-    {"steps_per_print", ""},
-    {"train_batch_size", "global-batch-size"},
-    {"train_micro_batch_size_per_gpu", "micro-batch-size"},
-    {"wall_clock_breakdown", ""},
-    {"zero_allow_untested_optimizer", ""},
-    {"zero_optimization", "zero-stage"}};
+using namespace neox;
 
 std::string normal(std::string key) {
   std::ranges::replace(key, '-', '_');
   return key;
 }
-
-// Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
-constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
-                                                     "hidden_dropout",
-                                                     "hidden_size",
-                                                     "make_vocab_size_divisible_by",
-                                                     "max_position_embeddings",
-                                                     "merge_file",
-                                                     "num_attention_heads",
-                                                     "num_layers",
-                                                     "opt_pos_emb_offset",
-                                                     "rotary_emb_base",
-                                                     "rotary_pct",
-                                                     "tokenizer_type",
-                                                     "vocab_file"};
-// Keys that ask for another model than any here.
-constexpr std::array<std::string_view, 7> kOtherModels = {
-    "apply_layernorm_1p",   "mlp_type",           "mup",
-    "sliding_window_width", "soft_prompt_tuning", "use_mup",
-    "use_qk_layernorm"};
 
 // What a flag takes: numbers as they print, lists as several values.
 cli::Values values_of(const json& value) {
@@ -192,8 +49,23 @@ cli::Values values_of(const json& value) {
 
 // Whether the value requests nothing.
 bool is_off(const json& value) {
+  // DeepSpeed's sections, and those made like them.
+  if (value.is_object() && value.value("enabled", json()) == false) return true;
   return value.is_null() || value == false || value == 0 || value == "" || value == "None" ||
          ((value.is_array() || value.is_object()) && value.empty());
+}
+
+// Whether the key counts only beside use_mup, which is refused. Learned positions are multiplied by
+// mup_rp_embedding_mult without it too.
+bool is_of_mup(std::string_view key, const json& value) {
+  if (key == "mup_rp_embedding_mult") return value == 1;
+  return key.starts_with("mup_") || key.starts_with("coord_check");
+}
+
+// Whether the value is GPT-NeoX's default, which asks for nothing.
+bool is_default(std::string_view key, const json& value) {
+  const auto found = kDefaults.find(key);
+  return found != kDefaults.end() && value == std::string(found->second);
 }
 
 class NeoxReader {
@@ -221,12 +93,15 @@ class NeoxReader {
     model();
     initial_values();
     optimizer();
+    left_out();
     data();
     checkpointing();
     precision();
     deepspeed();
     const bool own_style = given_.contains("lr-decay-style");
     for (const auto& [key, value] : keys_) rest(key, value);
+    if (!own_style) cosine();
+    set("sample_order", "sample-order", "gpt-neox");
     // GPT-NeoX's linear falls to 0, with min_lr as a floor.
     if (!own_style && config_.lr_decay_style == "linear" && config_.min_lr > 0) {
       config_.lr_decay_style = "linear-to-zero";
@@ -246,7 +121,7 @@ class NeoxReader {
         rest(found->first, found->second);
     for (const std::string_view key : kOtherModels)
       if (const auto found = keys_.find(std::string(key));
-          found != keys_.end() && !is_off(found->second) && found->second != "regular")
+          found != keys_.end() && !is_off(found->second) && !is_default(key, found->second))
         refuse(found->first, found->second, "not known to this trainer");
     if (const json experts = take("moe_num_experts", 1); experts != 1)
       refuse("moe_num_experts", experts, "a mixture of experts is not known to this trainer");
@@ -312,9 +187,12 @@ class NeoxReader {
                                " is added to the root of the mean square in GPT-NeoX without "
                                "rmsnorm_fusion, here under the root: the outputs differ"));
     const json positions = take("pos_emb", "learned");
-    if (positions != "learned" && positions != "rotary")
-      refuse("pos_emb", positions, "permitted are learned and rotary");
-    set("pos_emb", "position-embedding-type", positions == "rotary" ? "rope" : "learned_absolute");
+    if (positions != "learned" && positions != "rotary" && positions != "none")
+      refuse("pos_emb", positions, "permitted are learned, rotary and none");
+    set("pos_emb", "position-embedding-type",
+        positions == "learned"  ? json("learned_absolute")
+        : positions == "rotary" ? json("rope")
+                                : positions);
     if (on("no_weight_tying")) set("no_weight_tying", "untie-embeddings-and-output-weights", true);
     if (on("gpt_j_residual")) set("gpt_j_residual", "parallel-residual", true);
     if (on("gpt_j_tied")) fail("gpt_j_tied", ": attention and MLP have a norm each here");
@@ -322,7 +200,7 @@ class NeoxReader {
     const bool attention = on("use_bias_in_attn_linear", true), mlp = on("use_bias_in_mlp", true);
     if (attention != mlp) fail("use_bias_in_mlp", ": biases are in all linears here, or in none");
     if (!attention) set("use_bias_in_mlp", "disable-bias-linear", true);
-    if (!on("use_bias_in_norms", true))
+    if (!on("use_bias_in_norms", true) && !rms)
       fail("use_bias_in_norms", " false: a layernorm has a bias here");
     attention_kinds(take("attention_config"));
     for (const char* key : {"intermediate_size", "feedforward_size"})
@@ -406,11 +284,49 @@ class NeoxReader {
         set("optimizer.params.eps", "adam-eps", value);
       } else if (key == "weight_decay") {
         set("optimizer.params.weight_decay", "weight-decay", value);
+      } else if (key == "max_grad_norm") {
+        max_grad_norm(value);
       } else if (!(key == "bias_correction" && value == true) &&
                  !(key == "adam_w_mode" && value == true)) {
         fail("optimizer", concat(".params.", key, " ", value.dump(), ": not known here"));
       }
     }
+  }
+
+  // DeepSpeed clips by it where GPT-NeoX's Adam takes it, which that of most releases does not.
+  void max_grad_norm(const json& value) {
+    if (given_.contains("clip-grad")) return;
+    const auto clipping = keys_.find("gradient_clipping");
+    if (clipping == keys_.end() || clipping->second != value)
+      fail("optimizer",
+           concat(".params.max_grad_norm ", value.dump(), ": gradient_clipping must say the same"));
+  }
+
+  void left_out() {
+    std::vector<std::string> keys, now, before;
+    for (const LeftOut& one : kLeftOut) {
+      const auto found = keys_.find(std::string(one.key));
+      if (given_.contains(one.flag) || (found != keys_.end() && !found->second.is_null())) continue;
+      set(std::string(one.key), one.flag, std::string(one.now));
+      keys.emplace_back(one.key);
+      now.emplace_back(one.now);
+      before.emplace_back(one.before);
+    }
+    if (keys.empty()) return;
+    remarks.push_back(concat(names_, ": without ", cli::join(keys, ", "), ": ",
+                             cli::join(now, ", "), ", as in GPT-NeoX since December 2023; before, ",
+                             cli::join(before, ", ")));
+  }
+
+  // Step n has the learning rate of n - 1 steps.
+  void cosine() {
+    if (config_.lr_decay_style != "cosine" || config_.lr == config_.min_lr) return;
+    const int64_t first = config_.lr_decay_iters.value_or(INT64_MAX - 2) + 2,
+                  last = config_.train_iters.value_or(0);
+    if (first > last) return;
+    remarks.push_back(concat(names_, ": cosine: in steps ", first, " to ", last,
+                             " the learning rate is min_lr here; GPT-NeoX's rises again after "
+                             "lr_decay_iters since August 2023"));
   }
 
   // Paths of one kind replace those of the other, whether from the command line or the same file:
@@ -461,6 +377,7 @@ class NeoxReader {
 
   // A section for DeepSpeed has the same meaning; either is enough.
   void precision() {
+    if (on("fp32_allreduce")) set("fp32_allreduce", "accumulate-allreduce-grads-in-fp32", true);
     const json stages = take("pipe_parallel_size", 0);
     set("pipe_parallel_size", "pipeline-model-parallel-size", stages == 0 ? json(1) : stages);
     const json name = take("precision");
@@ -478,7 +395,23 @@ class NeoxReader {
     if (!section.empty()) keys_[section]["enabled"] = true;
   }
 
+  // Early releases train in bf16 with fp16.type bfloat16; later ones read over it.
+  void fp16_type(const json& section) const {
+    const json type = section.value("type", json("fp16"));
+    if (type == "fp16") return;
+    const auto bf16 = keys_.find("bf16");
+    if (type == "bfloat16" && !section.value("enabled", false) && bf16 != keys_.end() &&
+        bf16->second.value("enabled", false))
+      return;
+    fail("fp16", concat(".type ", type.dump(),
+                        ": releases of GPT-NeoX disagree on it: instead of this section, give "
+                        "\"bf16\": {\"enabled\": true}"));
+  }
+
   void deepspeed() {
+    const bool chosen = given_.contains("fp16") || given_.contains("bf16");
+    if (const auto fp16 = keys_.find("fp16"); fp16 != keys_.end() && !chosen)
+      fp16_type(fp16->second);
     json root = json::object();
     for (const auto& [key, flag] : kDeepspeed) {
       const auto found = keys_.find(std::string(key));
@@ -488,7 +421,7 @@ class NeoxReader {
       if (!flag.empty() && given_.contains(flag)) continue;  // the command line overrides
       if (key == "fp16" || key == "bf16") {
         for (const char* own : {"fp16", "bf16", "type"}) value.erase(own);
-        if (given_.contains("fp16") || given_.contains("bf16")) continue;
+        if (chosen) continue;
       }
       root[std::string(key)] = std::move(value);
     }
@@ -498,15 +431,19 @@ class NeoxReader {
 
   void rest(const std::string& key, const json& value) {
     const auto flag = kFlags.find(key);
-    if (kIdle.contains(key)) {
+    if (kIdle.contains(key) || is_default(key, value) || is_of_mup(key, value)) {
       idle.push_back(key);
     } else if (flag != kFlags.end() || kSame.contains(key)) {
       if (value.is_null() || (key == "extra_save_iters" && value.empty())) return;
       std::string name(flag != kFlags.end() ? flag->second : key);
       if (flag == kFlags.end()) std::ranges::replace(name, '_', '-');
+      if (name == "lr-decay-style" && value == "exponential" && !given_.contains(name))
+        refuse(key, value, "permitted are constant, linear and cosine: no style here is like it");
       set(key, name, value);
     } else if (is_off(value)) {
       idle.push_back(key);
+    } else if (const auto gone = kGone.find(key); gone != kGone.end()) {
+      refuse(key, value, concat("GPT-NeoX has this key no more: give ", gone->second));
     } else {
       refuse(key, value, "not known to this trainer");
     }

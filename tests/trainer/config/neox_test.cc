@@ -48,8 +48,13 @@ Result read(const std::vector<std::string>& texts, const std::vector<std::string
   return result;
 }
 
+// What the files leave out has a remark of its own; see WhatIsLeftOutIsGptNeoxs.
+constexpr const char* kComplete = "hidden_dropout: 0\nattention_dropout: 0\nweight_decay: 0.1\n";
+
 TEST(Neox, AnotherRmsNormIsRemarkedOn) {
-  const auto remarks = [](const std::string& text) { return read({kModel, text}).remarks; };
+  const auto remarks = [](const std::string& text) {
+    return read({kModel, kComplete + text}).remarks;
+  };
   ASSERT_EQ(remarks("norm: rmsnorm\nrms_norm_epsilon: 1.0e-5\n").size(), 1U);
   EXPECT_THAT(remarks("norm: rmsnorm\nrms_norm_epsilon: 1.0e-5\n")[0],
               HasSubstr("b.yml: rms_norm_epsilon 1e-05 is added to the root"));
@@ -132,6 +137,124 @@ TEST(Neox, LinearDecayFallsToZero) {
   EXPECT_EQ(style(R"("lr_decay_style": "linear")"), "linear");
   EXPECT_EQ(style(R"("min_lr": 6.0e-5, "lr_decay_style": "cosine")"), "cosine");
   EXPECT_EQ(style(R"("min_lr": 6.0e-5)", {"--lr-decay-style", "linear"}), "linear");
+}
+
+// Of the three, each that the files or the command line give is not named.
+TEST(Neox, WhatIsLeftOutIsGptNeoxs) {
+  const Result none = with(R"("gpt_j_residual": true)");
+  EXPECT_EQ(none.error, "");
+  EXPECT_EQ(none.config.hidden_dropout, 0);
+  EXPECT_EQ(none.config.attention_dropout, 0);
+  EXPECT_EQ(none.config.weight_decay, 0.1);
+  EXPECT_THAT(none.remarks,
+              ElementsAre("a.yml, b.yml: without hidden_dropout, attention_dropout, weight_decay: "
+                          "0, 0, 0.1, as in GPT-NeoX since December 2023; before, 0.1, 0.1, 0.01"));
+  const Result some = with(R"("hidden-dropout": 0.3)", {"--weight-decay", "0.5"});
+  EXPECT_EQ(some.config.hidden_dropout, 0.3);
+  EXPECT_EQ(some.config.weight_decay, 0.5);
+  EXPECT_THAT(some.remarks,
+              ElementsAre("a.yml, b.yml: without attention_dropout: 0, as in GPT-NeoX "
+                          "since December 2023; before, 0.1"));
+  const std::string decay =
+      std::string(kModel).replace(std::string(kModel).find("\"lr\""), 0, "\"weight_decay\": 0.2, ");
+  const Result params = read({decay, "hidden_dropout: 0.3\nattention_dropout: 0.4\n"});
+  EXPECT_EQ(params.config.weight_decay, 0.2);
+  EXPECT_THAT(params.remarks, IsEmpty());
+}
+
+// fp16.type bfloat16 was bf16 until 2023.
+TEST(Neox, AnotherTypeOfFp16IsRefused) {
+  const auto error = [](const std::string& more, const std::vector<std::string>& line = {}) {
+    return with(more, line).error;
+  };
+  const std::string refusal =
+      "b.yml: fp16.type \"bfloat16\": releases of GPT-NeoX disagree on it: instead of this "
+      "section, "
+      "give \"bf16\": {\"enabled\": true}";
+  EXPECT_EQ(error(R"("fp16": {"enabled": true, "type": "bfloat16"})"), refusal);
+  EXPECT_EQ(error(R"("fp16": {"enabled": false, "type": "bfloat16"})"), refusal);
+  EXPECT_EQ(error(R"("fp16": {"type": "bfloat16"}, "precision": "bfloat16")"), "");
+  EXPECT_EQ(error(R"("fp16": {"enabled": true, "type": "fp16"})"), "");
+  EXPECT_EQ(error(R"("fp16": {"enabled": true, "type": "bfloat16"})", {"--bf16"}), "");
+}
+
+TEST(Neox, ACosineThatRisesAgainIsRemarkedOn) {
+  const auto remarks = [](const std::string& more, const std::vector<std::string>& line = {}) {
+    return read({kModel, kComplete + ("lr_decay_style: cosine\n" + more)}, line).remarks;
+  };
+  EXPECT_THAT(remarks("lr_decay_iters: 60\n"),
+              ElementsAre("a.yml, b.yml: cosine: in steps 62 to 100 the learning rate is min_lr "
+                          "here; GPT-NeoX's rises again after lr_decay_iters since August 2023"));
+  EXPECT_EQ(remarks("lr_decay_iters: 98\n").size(), 1U);
+  EXPECT_THAT(remarks("lr_decay_iters: 99\n"), IsEmpty());
+  EXPECT_THAT(remarks("min_lr: 6.0e-5\n"), IsEmpty());
+  EXPECT_THAT(remarks("lr_decay_iters: 60\n", {"--train-iters", "61"}), IsEmpty());
+  EXPECT_THAT(remarks("lr_decay_iters: 60\n", {"--lr-decay-style", "cosine"}), IsEmpty());
+}
+
+TEST(Neox, KeysWithFlagsOfTheTrainer) {
+  const Result r = with(R"("fp32_allreduce": true, "pos-emb": "none", "log_grad_pct_zeros": true,
+    "sequence_parallel": true, "apply_query_key_layer_scaling": true,
+    "attention_softmax_in_fp32": true, "norm": "rmsnorm", "use_bias_in_norms": false)");
+  EXPECT_EQ(r.error, "");
+  EXPECT_TRUE(r.config.accumulate_allreduce_grads_in_fp32);
+  EXPECT_EQ(r.config.derived.position_embedding_type, "none");
+  EXPECT_TRUE(r.config.log_num_zeros_in_grad);
+  EXPECT_TRUE(r.config.sequence_parallel);
+  EXPECT_THAT(r.idle, ElementsAre("apply_query_key_layer_scaling", "attention_softmax_in_fp32"));
+  EXPECT_FALSE(with(R"("fp32_allreduce": false)").config.accumulate_allreduce_grads_in_fp32);
+}
+
+TEST(Neox, WhatStatesADefaultOrIsOffIsAccepted) {
+  const Result r = with(R"("pack_impl": "packed", "train_impl": "normal", "dataset_impl": "gpt2",
+    "mlp_type": "regular", "allow_chopped": true, "use_shared_fs": true, "log_grad_norm": true,
+    "eval_results_prefix": "e", "memory_profiling": false, "memory_profiling_path": "p",
+    "use_mup": false, "mup_d_model_base": 256, "mup_rp_embedding_mult": 1.0,
+    "coord_check_nsteps": 10, "base_shapes_file": "b",
+    "comms_logger": {"enabled": true, "verbose": false}, "tensorboard": {"enabled": true},
+    "activation_checkpointing": {"partition_activations": true},
+    "curriculum_learning": {"enabled": false, "curriculum_type": "seqlen"},
+    "autotuning": {"enabled": false, "fast": true}, "soft_prompt_tuning": {"enabled": false},
+    "flops_profiler": {"enabled": false, "profile_step": 1})");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.idle.size(), 22U);
+  const std::pair<const char*, const char*> others[] = {
+      {R"("pack_impl": "unpacked")", "pack_impl \"unpacked\": not known"},
+      {R"("train_impl": "dpo")", "train_impl \"dpo\": not known"},
+      {R"("dataset_impl": "pairwise")", "dataset_impl \"pairwise\": not known"},
+      {R"("mlp_type": "llama")", "mlp_type \"llama\": not known"},
+      {R"("use_mup": true, "mup_d_model_base": 256)", "use_mup true: not known"},
+      {R"("mup_rp_embedding_mult": 2.0)", "mup_rp_embedding_mult 2.0: not known"},
+      {R"("memory_profiling": true)", "memory_profiling true: not known"},
+      {R"("curriculum_learning": {"enabled": true})",
+       "curriculum_learning {\"enabled\":true}: not"},
+      {R"("autotuning": {"enabled": true})", "autotuning {\"enabled\":true}: not known"},
+      {R"("use_bias_in_norms": false)", "use_bias_in_norms false: a layernorm has a bias here"},
+      {R"("reset_attention_mask": true)",
+       "reset_attention_mask true: GPT-NeoX has this key no more: give --reset-attention-mask"},
+      {R"("lr_decay_style": "exponential")",
+       "lr_decay_style \"exponential\": permitted are constant, linear and cosine: no style here"}};
+  for (const auto& [more, wanted] : others)
+    EXPECT_THAT(with(more).error, HasSubstr(wanted)) << more;
+}
+
+TEST(Neox, TheOptimizersClippingMustAgree) {
+  const auto error = [](const std::string& more, const std::vector<std::string>& line = {}) {
+    const std::string model = std::string(kModel).replace(std::string(kModel).find("\"lr\""), 0,
+                                                          "\"max_grad_norm\": 1.0, ");
+    return read({model, "{" + more + "}"}, line).error;
+  };
+  EXPECT_EQ(error(R"("gradient_clipping": 1)"), "");
+  EXPECT_EQ(error(R"("clip_grad": 1.0)"), "");
+  EXPECT_EQ(error("", {"--clip-grad", "3"}), "");
+  for (const char* other : {"", R"("gradient_clipping": 0.5)"})
+    EXPECT_EQ(error(other),
+              "a.yml: optimizer.params.max_grad_norm 1.0: gradient_clipping must say the same");
+}
+
+TEST(Neox, TheOrderOfSamplesIsGptNeoxs) {
+  EXPECT_EQ(read({kModel}).config.sample_order, "gpt-neox");
+  EXPECT_EQ(with("", {"--sample-order", "megatron"}).config.sample_order, "megatron");
 }
 
 TEST(Neox, DefaultsAreGptNeoxs) {
@@ -238,7 +361,7 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("weight_by_num_documents": true)", "b.yml: weight_by_num_documents: give train_data_w"},
       {R"("gpt_j_tied": true)", "b.yml: gpt_j_tied: attention and MLP have a norm each here"},
-      {R"("pos_emb": "alibi")", "b.yml: pos_emb \"alibi\": permitted are learned and rotary"},
+      {R"("pos_emb": "alibi")", "b.yml: pos_emb \"alibi\": permitted are learned, rotary and none"},
       {R"("norm": "scalenorm")", "b.yml: norm \"scalenorm\": permitted are layernorm and rmsnorm"},
       {R"("activation": "geglu")", "b.yml: activation \"geglu\": permitted are gelu and relu"},
       {R"("attention-config": [[["global", "local"], 3]])",
