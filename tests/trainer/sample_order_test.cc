@@ -38,6 +38,8 @@ TEST_F(SampleOrderTest, AnotherIsSaid) {
   EXPECT_EQ(note_of({"--train-iters", "13"}), "");
   EXPECT_THAT(note_of({"--train-iters", "1000000"}),
               HasSubstr("--train-iters was 12, is 1000000: "));
+  EXPECT_THAT(note_of({"--train-iters", "1000000", "--sample-order", "gpt-neox"}),
+              HasSubstr("--sample-order was megatron, is gpt-neox; "));
   EXPECT_THAT(note_of({"--seed", "7"}), HasSubstr("--seed was "));
   for (const char* end : {".bin", ".idx"})
     std::filesystem::copy(folder_ + "/d" + end, folder_ + "/moved" + end);
