@@ -109,7 +109,9 @@ RankListOptions tekken_options(const json& tree) {
   if (!config.is_object()) refuse("config", config, "expected an object");
   const json pattern = config.value("pattern", json());
   const std::optional<Family> family =
-      pattern.is_string() ? family_of_pattern(pattern.get_ref<const std::string&>()) : std::nullopt;
+      pattern.is_string()
+          ? family_of_pattern(pattern.get_ref<const std::string&>(), PatternEngine::tiktoken)
+          : std::nullopt;
   if (!family) {
     refuse("config.pattern", pattern,
            "not one of the supported patterns, which are known by identity");

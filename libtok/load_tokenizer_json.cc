@@ -111,12 +111,14 @@ Family split_family(const json& step) {
   const json& pattern = member(step, "pattern");
   const json& regex = pattern.is_object() ? member(pattern, "Regex") : json();
   if (!regex.is_string()) refuse(place, shown(pattern), "only a known Regex is supported");
-  const std::optional<Family> family = family_of_pattern(regex.get<std::string>());
+  const std::optional<Family> family =
+      family_of_pattern(regex.get<std::string>(), PatternEngine::oniguruma);
   if (!family.has_value()) {
     refuse(place, shown(regex), "not one of the supported patterns, which are known by identity");
   }
-  // The large patterns leave no gaps, so removing the gaps (inverted) changes nothing.
-  const bool covers = *family >= Family::gpt2 && *family <= Family::deepseek3;
+  // The large patterns leave no gaps, so removing the gaps (inverted) changes nothing. That of
+  // DeepSeek-V3 does: numbers, and characters of no class.
+  const bool covers = *family >= Family::gpt2 && *family <= Family::nemotron;
   const json& behavior = member(step, "behavior");
   const bool isolated = behavior == "Isolated";
   const bool inverted = flag(step, "invert", false, place);

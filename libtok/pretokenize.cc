@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "libtok/pretokenize.h"
 
+#include <climits>
 #include <cstdint>
 
 #include "libtok/unicode.h"
@@ -320,16 +321,19 @@ constexpr Pattern kPatterns[] = {
 
 std::string_view family_name(Family family) noexcept {
   constexpr std::string_view kNames[] = {
-      "whole",      "gpt2",          "cl100k",   "llama3",      "qwen2",   "qwen35",
-      "o200k",      "tekken",        "nemotron", "deepseek3",   "numbers", "digits",
-      "digit_runs", "digit_triples", "cjk_runs", "blank_words",
+      "whole",  "gpt2",       "cl100k",        "cl100k_runs", "llama3",      "qwen2",
+      "qwen35", "o200k",      "tekken",        "nemotron",    "deepseek3",   "numbers",
+      "digits", "digit_runs", "digit_triples", "cjk_runs",    "blank_words",
   };
   return kNames[static_cast<size_t>(family)];
 }
 
-std::optional<Family> family_of_pattern(std::string_view pattern) noexcept {
+std::optional<Family> family_of_pattern(std::string_view pattern, PatternEngine engine) noexcept {
   for (const Pattern& known : kPatterns) {
-    if (known.text == pattern) return known.family;
+    if (known.text != pattern) continue;
+    // The only pattern with an interval that is possessive for one engine.
+    const bool runs = known.family == Family::cl100k && engine == PatternEngine::oniguruma;
+    return runs ? Family::cl100k_runs : known.family;
   }
   return std::nullopt;
 }
@@ -342,6 +346,8 @@ size_t next_piece(Family family, std::string_view segment, size_t begin) noexcep
       return gpt2_end(segment, begin);
     case Family::cl100k:
       return line_family_end(segment, begin, {3, kLetter, true});
+    case Family::cl100k_runs:
+      return line_family_end(segment, begin, {INT_MAX, kLetter, true});
     case Family::llama3:
       return line_family_end(segment, begin, {3, kLetter});
     case Family::qwen2:

@@ -22,6 +22,7 @@ enum class Family : uint8_t {
   whole,          ///< no cut: the segment is one piece
   gpt2,           ///< GPT-2, r50k, p50k, GPT-NeoX, OPT; ByteLevel(use_regex=true)
   cl100k,         ///< tiktoken's cl100k: llama3, but white space up to the text's end is one piece
+  cl100k_runs,    ///< the same pattern as Oniguruma reads it: runs of numbers, of any length
   llama3,         ///< Llama-3, GLM-4, and Hugging Face's form of cl100k
   qwen2,          ///< Qwen2, Qwen2.5, Qwen3: single digits
   qwen35,         ///< Qwen3.5: qwen2 with marks counted as letters
@@ -40,10 +41,16 @@ enum class Family : uint8_t {
 /// Name of a family, as in this file.
 std::string_view family_name(Family family) noexcept;
 
-/// Family whose Split pattern (Isolated, not inverted) is written `pattern` in a tokenizer.json or
-/// in tiktoken. Patterns are recognised by identity: the engines disagree about syntax, so nothing
-/// is translated. None for a pattern that is not supported.
-std::optional<Family> family_of_pattern(std::string_view pattern) noexcept;
+/// Who matches a pattern. They disagree about some syntax: `N{1,3}+` is possessive for tiktoken's
+/// engine, and `(N{1,3})+` for Oniguruma.
+enum class PatternEngine : uint8_t {
+  tiktoken,   ///< Rust's fancy-regex: tiktoken and tekken.json
+  oniguruma,  ///< with Ruby's syntax: Split of a tokenizer.json
+};
+
+/// Family whose Split pattern (Isolated, not inverted) is written `pattern` for `engine`. Patterns
+/// are recognised by identity, nothing is translated. None for a pattern that is not supported.
+std::optional<Family> family_of_pattern(std::string_view pattern, PatternEngine engine) noexcept;
 
 /// End of the piece that begins at `begin`, where `begin` is 0 or the end of the piece before.
 /// Look-ahead treats the segment's end as the end of the text. Invalid bytes are characters

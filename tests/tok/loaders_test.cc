@@ -122,6 +122,40 @@ TEST(TokenizerJsonTest, RefusesByNameWhatItCannotFollow) {
   }
 }
 
+json split(const char* pattern, const char* behavior, bool invert) {
+  return {{"type", "Sequence"},
+          {"pretokenizers",
+           {{{"type", "Split"},
+             {"pattern", {{"Regex", pattern}}},
+             {"behavior", behavior},
+             {"invert", invert}},
+            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+}
+
+TEST(TokenizerJsonTest, ReadsThePatternOfTiktokenAsOnigurumaDoes) {
+  json root = base();
+  root["pre_tokenizer"] = split(R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+)"
+                                R"(| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
+                                "Isolated", false);
+  EXPECT_EQ(tok::Tokenizer::from_tokenizer_json(root.dump()).source().pretokenizer,
+            tok::make_pretokenizer(tok::Family::cl100k_runs));
+}
+
+TEST(TokenizerJsonTest, RemovesOnlyGapsThatThereAreNone) {
+  const char* covers =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
+      R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  EXPECT_EQ(refusal_with("/pre_tokenizer", split(covers, "Removed", true)), "");
+  EXPECT_THAT(refusal_with("/pre_tokenizer", split(covers, "Removed", false)),
+              HasSubstr("\"Removed\": only behavior Isolated"));
+  const char* deepseek =
+      R"~([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\)~"
+      R"~(p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)~";
+  EXPECT_EQ(refusal_with("/pre_tokenizer", split(deepseek, "Isolated", false)), "");
+  EXPECT_THAT(refusal_with("/pre_tokenizer", split(deepseek, "Removed", true)),
+              HasSubstr("\"Removed\": only behavior Isolated"));
+}
+
 TEST(TokenizerJsonTest, RefusesByteFallbackOnlyWhereBytesAreMissing) {
   EXPECT_EQ(refusal_with("/model/byte_fallback", true), "");
   json root = base();
