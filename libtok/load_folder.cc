@@ -117,6 +117,8 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
   for (AddedToken& token : loading.added) {
     token.special = token.special || (!config.has_list() && config.is_named(token.content));
   }
+  // The classes of transformers that make their own tokenizer add all tokens at once.
+  if (config.known_class() == nullptr) loading.begin_list();
   for (auto& [id, token] : config.listed_tokens()) {
     if (token.content.empty()) continue;
     const std::string content = token.content;

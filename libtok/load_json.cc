@@ -295,12 +295,6 @@ bool append_merge(std::string_view left, std::string_view right,
   return true;
 }
 
-int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t largest_added) {
-  if (const int32_t id = vocab.find(content); id != kNoId) return id;
-  const int32_t size = static_cast<int32_t>(vocab.tokens.size());
-  return largest_added >= size || size == 0 ? largest_added + 1 : size;
-}
-
 int32_t LoadingTokenizer::add(AddedToken token) {
   const auto [place, fresh] = added_index.try_emplace(token.content, added.size());
   if (!fresh) {
@@ -309,7 +303,11 @@ int32_t LoadingTokenizer::add(AddedToken token) {
     same = std::move(token);
     return same.id;
   }
-  token.id = assign_added_id(file.vocab, token.content, largest_added);
+  if (next_id == kNoId) {
+    next_id = std::max(static_cast<int32_t>(file.vocab.tokens.size()), largest_added + 1);
+  }
+  token.id = file.vocab.find(token.content);
+  if (token.id == kNoId) token.id = next_id++;
   largest_added = std::max(largest_added, token.id);
   added.push_back(std::move(token));
   return added.back().id;

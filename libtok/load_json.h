@@ -86,11 +86,6 @@ JsonFile read_json_file(std::string_view text, std::string_view place, VocabPlac
 bool append_merge(std::string_view left, std::string_view right,
                   std::vector<std::pair<std::string, std::string>>& merges, std::string& complaint);
 
-/// The id of an added token, assigned as Hugging Face does: the vocabulary's if that has the
-/// content, otherwise one more than the largest so far.
-/// Range: `largest_added` is the largest id among added tokens so far, kNoId when there is none.
-int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t largest_added);
-
 /// A tokenizer that is being loaded: its vocabulary can still be searched by text, and tokens may
 /// be added.
 struct LoadingTokenizer {
@@ -99,8 +94,15 @@ struct LoadingTokenizer {
   std::vector<AddedToken> added;                        ///< in the order in which they were added
   std::unordered_map<std::string, size_t> added_index;  ///< index in `added` by content
   int32_t largest_added = kNoId;
+  int32_t next_id = kNoId;  ///< of the next token without one; kNoId: a list begins
 
-  /// Adds a token, or updates the flags of the one with the same content. Returns its id.
+  /// The tokens added from here on are another list: one call of Hugging Face's add_tokens.
+  void begin_list() noexcept { next_id = kNoId; }
+
+  /// Adds a token, or updates the flags of the one with the same content. Returns its id: the
+  /// vocabulary's if that has the content. Others of a list are counted from the number of tokens
+  /// in the vocabulary, or from behind the largest id that was added before the list if that is
+  /// more, as in tokenizers since 0.22. Until then ids of the same list counted too.
   int32_t add(AddedToken token);
 
   /// Whether a token with this content has been added.

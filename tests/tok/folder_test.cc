@@ -369,6 +369,31 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
             "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
 }
 
+// Seen with transformers 5.24 (tokenizers 0.23.3): a token of the vocabulary that was added before
+// counts for the next list of tokens, and not for those of its own.
+TEST(FolderIdsTest, TokensAreCountedFromThoseOfTheListsBefore) {
+  const auto eos = [](const char* kind, const char* config) {
+    const ordered_json tree = {
+        {"model",
+         {{"type", "BPE"},
+          {"vocab", {{"a", 0}, {"b", 1}, {"<j>", 9}}},
+          {"merges", ordered_json::array()}}},
+        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+        {"decoder", {{"type", "ByteLevel"}}},
+        {"added_tokens", {{{"id", 9}, {"content", "<j>"}, {"special", true}}}}};
+    return tok::read_folder(
+               reader({{"tokenizer.json", tree.dump()},
+                       {"tokenizer_config.json", std::string(R"({"eos_token": "<e>", )") + config +
+                                                     R"("tokenizer_class": ")" + kind + "\"}"}}))
+        .eos_id;
+  };
+  EXPECT_EQ(eos("PreTrainedTokenizerFast", ""), 10);
+  EXPECT_EQ(eos("GPT2Tokenizer", ""), 4);  // behind its bos and unk
+  const char* list = R"("added_tokens_decoder": {"9": {"content": "<j>", "special": true}}, )";
+  EXPECT_EQ(eos("PreTrainedTokenizerFast", list), 10);
+  EXPECT_EQ(eos("GPT2Tokenizer", list), 4);
+}
+
 // A flag asks for a token that no file names: nothing is put around a text.
 TEST(FolderTemplates, ATokenThatIsNotNamedIsNotPutAroundAText) {
   const auto folder = [](const char* tokens) {

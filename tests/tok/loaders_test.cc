@@ -156,6 +156,23 @@ TEST(TokenizerJsonTest, RemovesOnlyGapsThatThereAreNone) {
               HasSubstr("\"Removed\": only behavior Isolated"));
 }
 
+// Seen with tokenizers 0.22.2 and 0.23.3; 0.20.3 puts <b> behind <a>.
+TEST(TokenizerJsonTest, ATokenOfTheVocabularyDoesNotMoveTheIdsBehindIt) {
+  json root = base();
+  const int32_t size = static_cast<int32_t>(root["model"]["vocab"].size());
+  root["model"]["vocab"]["<a>"] = size + 10;  // one token more: <b> is number size + 1
+  const auto refusal_of = [&](int32_t id_of_b) {
+    root["added_tokens"] = {{{"id", size + 10}, {"content", "<a>"}, {"special", true}},
+                            {{"id", id_of_b}, {"content", "<b>"}, {"special", true}},
+                            {{"id", size + 2}, {"content", "<c>"}}};
+    return refusal(root.dump());
+  };
+  EXPECT_EQ(refusal_of(size + 1), "");
+  EXPECT_EQ(refusal_of(size + 11), "tokenizer.json: added_tokens: \"<b>\": its id is " +
+                                       std::to_string(size + 11) + ", Hugging Face would give it " +
+                                       std::to_string(size + 1));
+}
+
 TEST(TokenizerJsonTest, RefusesByteFallbackOnlyWhereBytesAreMissing) {
   EXPECT_EQ(refusal_with("/model/byte_fallback", true), "");
   json root = base();
