@@ -137,4 +137,4 @@ status shuffle-index --data-path floats --split 1 --seq-length 4 --samples 1,0,0
 status trainer --data-path floats --split 1 --num-layers 1 --hidden-size 8 \
   --num-attention-heads 1 --seq-length 4 --max-position-embeddings 4 --micro-batch-size 1 \
   --train-iters 1 --vocab-size 64 --tokenizer-type NullTokenizer --lr 1e-3 --device cpu |
-  tail -n 2
+  tail -n 3
