@@ -38,6 +38,7 @@ namespace {
 
 constexpr const char* kMap = "special_tokens_map.json";
 constexpr const char* kEndOfText = "<|endoftext|>";
+constexpr const char* kGemma = "GemmaTokenizer";
 
 /// The roles, in the order in which transformers adds their tokens.
 constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -52,13 +53,54 @@ constexpr TokenizerClass kClasses[] = {
     {"Qwen2Tokenizer", Family::qwen2, true, false, nullptr, kEndOfText, kEndOfText, kEndOfText},
 };
 
-/// The class of a model_type of config.json, for folders whose tokenizer_config.json has none.
-constexpr std::pair<const char*, const char*> kModelClasses[] = {
-    {"gpt2", "GPT2Tokenizer"},       {"opt", "GPT2Tokenizer"},
-    {"gpt_neo", "GPT2Tokenizer"},    {"gptj", "GPT2Tokenizer"},
-    {"codegen", "CodeGenTokenizer"}, {"gpt_neox", "GPTNeoXTokenizer"},
-    {"qwen2", "Qwen2Tokenizer"},     {"qwen2_moe", "Qwen2Tokenizer"},
-    {"qwen3", "Qwen2Tokenizer"},     {"qwen3_moe", "Qwen2Tokenizer"}};
+/// The classes of model_types of config.json, for folders whose tokenizer_config.json names none:
+/// those of transformers 5 that read a pair, or that make a tokenizer of their own from a
+/// tokenizer.json.
+constexpr std::pair<const char*, std::string_view> kModelClasses[] = {
+    {"GPT2Tokenizer",
+     "gpt2 opt gpt_neo gptj phi starcoder2 blip-2 dbrx emu3 instructblip instructblipvideo jais2"},
+    {"CodeGenTokenizer", "codegen"},
+    {"GPTNeoXTokenizer", "gpt_neox falcon_mamba mamba mamba2 mpt olmo olmoe rwkv xlstm"},
+    {"Qwen2Tokenizer",
+     "qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen2_5_omni qwen2_audio qwen3 qwen3_moe qwen3_next "
+     "qwen3_vl qwen3_vl_moe qwen3_asr qwen3_omni_moe audioflamingo3 colqwen2 internvl ovis2 "
+     "lighton_ocr"},
+    {"Qwen3_5Tokenizer", "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"},
+    {"CohereTokenizer", "cohere cohere2 aya_vision"},
+    {kGemma, "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma t5gemma"},
+    {"RobertaTokenizer",
+     "roberta roberta-prelayernorm bart longformer bridgetower clap data2vec-text ibert lilt mega "
+     "mra"},
+    {"BartTokenizer", "florence2"},
+    {"BioGptTokenizer", "biogpt"},
+    {"BlenderbotTokenizer", "blenderbot"},
+    {"BlenderbotSmallTokenizer", "blenderbot-small"},
+    {"CLIPTokenizer",
+     "clip clipseg aimv2 groupvit omdet-turbo oneformer owlv2 owlvit sam3 sam3_video xclip"},
+    {"ClvpTokenizer", "clvp"},
+    {"CTRLTokenizer", "ctrl"},
+    {"DebertaTokenizer", "deberta"},
+    {"FlaubertTokenizer", "flaubert"},
+    {"HerbertTokenizer", "herbert"},
+    {"LayoutLMv3Tokenizer", "layoutlmv3"},
+    {"LEDTokenizer", "led"},
+    {"LukeTokenizer", "luke"},
+    {"MarkupLMTokenizer", "markuplm"},
+    {"MvpTokenizer", "mvp"},
+    {"NougatTokenizer", "nougat pp_formulanet"},
+    {"OpenAIGPTTokenizer", "openai-gpt"},
+    {"WhisperTokenizer", "whisper"},
+    {"XLMTokenizer", "xlm"}};
+
+/// Whether `words`, which blanks part, has `word`.
+bool has_word(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const std::string_view first = words.substr(0, words.find(' '));
+    if (first == word) return true;
+    words.remove_prefix(std::min(words.size(), first.size() + 1));
+  }
+  return false;
+}
 
 constexpr ModelClass kModelClassesOfPieces[] = {
     {"LlamaTokenizer", ModelConversion::llama, "<s>", "</s>", "<unk>", nullptr, nullptr},
@@ -128,8 +170,9 @@ FolderConfig::FolderConfig(const ReadFile& read, const FolderFile& file)
     added_ = read_object(read, "added_tokens.json");
   }
   set_class();
-  if (kind_ == FolderKind::pair && class_name_.empty() && !empty()) {
-    class_name_ = kClasses[0].name;
+  if (kind_ == FolderKind::pair && class_name_.empty()) {
+    has_no_class_ = !empty() || !model_type_.empty();
+    if (!empty()) class_name_ = kClasses[0].name;
   }
   for (const TokenizerClass& row : kClasses) {
     if (class_name_ == row.name) class_ = &row;
@@ -196,10 +239,16 @@ void FolderConfig::set_class() {
   }
   if (class_name_.ends_with("Fast")) class_name_.resize(class_name_.size() - 4);
   const ordered_json& type = member_of(model_, "model_type");
-  for (const auto& [model, name] : kModelClasses) {
-    // Qwen2's own class is used whatever the folder says, as in transformers 5.
-    const bool overrules = type == "qwen2";
-    if (type == model && (class_name_.empty() || overrules)) class_name_ = name;
+  if (type.is_string()) model_type_ = type.get<std::string>();
+  // Qwen2's own class is used whatever the folder says, as in transformers 5.
+  if (!class_name_.empty() && model_type_ != "qwen2") return;
+  const bool own = class_name_.empty();
+  for (const auto& [name, types] : kModelClasses) {
+    // Of a SentencePiece model set_model_class says which.
+    if (kind_ == FolderKind::model && name == kGemma) continue;
+    if (!has_word(types, model_type_)) continue;
+    class_name_ = name;
+    class_of_model_type_ = own;
   }
 }
 

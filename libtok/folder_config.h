@@ -85,6 +85,12 @@ class FolderConfig {
   /// The class name without "Fast"; empty if no file gives it.
   const std::string& class_name() const { return class_name_; }
   FolderKind kind() const { return kind_; }
+  const std::string& model_type() const { return model_type_; }
+  /// Whether the class is that of config.json's model_type.
+  bool class_of_model_type() const { return class_of_model_type_; }
+  /// Whether the folder has configuration files, of which none gives the class of a pair: it is
+  /// taken for GPT2Tokenizer.
+  bool has_no_class() const { return has_no_class_; }
   /// The entry of a known class; null for others.
   const TokenizerClass* known_class() const { return class_; }
   /// How transformers reads the folder's SentencePiece model; null for other classes.
@@ -119,7 +125,9 @@ class FolderConfig {
   nlohmann::ordered_json map_ = nlohmann::ordered_json::object();
   nlohmann::ordered_json added_ = nlohmann::ordered_json::object();
   bool has_list_ = false;
-  std::string class_name_;
+  std::string class_name_, model_type_;
+  bool class_of_model_type_ = false;
+  bool has_no_class_ = false;
   const TokenizerClass* class_ = nullptr;
   const ModelClass* model_class_ = nullptr;
   bool class_by_model_type_ = false;

@@ -21,12 +21,28 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+/// Notes that nothing says how a pair is to be cut.
+void note_no_class(const FolderConfig& config, TokenizerSource& source) {
+  if (!config.has_no_class()) return;
+  const std::string type = config.model_type();
+  source.version_note =
+      (type.empty() ? "no file names the class of vocab.json and merges.txt"
+                    : "model_type " + ordered_json(type).dump() +
+                          " of config.json says no class for vocab.json and merges.txt") +
+      std::string(": they are read as GPT-2's");
+}
+
 /// vocab.json and merges.txt, with the splitting of the folder's class.
 LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
                            const ParallelFor& parallel_for) {
   if (file.kind != FolderKind::pair) {
     throw ParseError(
         "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
+  }
+  if (config.known_class() == nullptr && config.class_of_model_type()) {
+    refuse_config("config.json", "model_type",
+                  "\"" + config.model_type() + "\": its " + config.class_name() +
+                      " without a tokenizer.json is not supported");
   }
   if (config.known_class() == nullptr) {
     refuse_config(kConfigFile, "tokenizer_class",
@@ -36,6 +52,7 @@ LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
   const TokenizerClass& known = *config.known_class();
   loading.source.pretokenizer = make_pretokenizer(known.family);
   if (known.nfc) loading.source.normal_forms = {NormalForm::nfc};
+  note_no_class(config, loading.source);
   return loading;
 }
 
@@ -170,6 +187,25 @@ void set_template(const FolderConfig& config, TokenizerSource& source) {
   }
 }
 
+struct OwnCut {
+  PreTokenizer pretokenizer;
+  bool nfc;
+};
+
+/// How a class of transformers 5 that makes its own byte-level tokenizer cuts; none for others.
+std::optional<OwnCut> own_cut(const FolderConfig& config) {
+  if (const TokenizerClass* known = config.known_class()) {
+    return OwnCut{make_pretokenizer(known->family), known->nfc};
+  }
+  if (config.class_name() == "CohereTokenizer") {
+    return OwnCut{make_pretokenizer(Family::digits, Family::gpt2), true};
+  }
+  if (config.class_name() == "Qwen3_5Tokenizer") {
+    return OwnCut{make_pretokenizer(Family::qwen35), true};
+  }
+  return std::nullopt;
+}
+
 /// Some classes of transformers 5 use only vocabulary, merges and template of tokenizer.json. They
 /// ignore its rules for splitting, and drop added tokens that the configuration's list lacks; 4.46
 /// and this reader keep both.
@@ -187,13 +223,13 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
                                   config.class_name() +
                                   " of transformers 5 drops its way of cutting or normalising";
   }
-  if (config.known_class() == nullptr) return;
-  const TokenizerClass& known = *config.known_class();
+  const std::optional<OwnCut> own = own_cut(config);
+  if (!own) return;
   TokenizerSource& source = loading.source;
-  const std::vector<NormalForm> own =
-      known.nfc ? std::vector{NormalForm::nfc} : std::vector<NormalForm>{};
   std::string dropped;
-  if (source.pretokenizer != make_pretokenizer(known.family) || source.normal_forms != own) {
+  const size_t forms = own->nfc ? 1 : 0;
+  if (source.pretokenizer != own->pretokenizer ||
+      source.normal_forms != std::vector(forms, NormalForm::nfc)) {
     dropped = "its way of cutting or normalising";
   }
   std::unordered_set<std::string> listed;
@@ -295,7 +331,9 @@ TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_fo
   const FolderKind kind = file.kind;
   const FolderConfig config(read, file);
   if (kind == FolderKind::pair && config.empty() && config.class_name().empty()) {
-    return read_gpt2(file.text, file.merges, {}, parallel_for);
+    TokenizerSource source = read_gpt2(file.text, file.merges, {}, parallel_for);
+    note_no_class(config, source);
+    return source;
   }
   if (kind == FolderKind::other) {
     if (std::optional<TokenizerSource> other = read_other_file(read, config)) {

@@ -394,6 +394,95 @@ TEST(FolderIdsTest, TokensAreCountedFromThoseOfTheListsBefore) {
   EXPECT_EQ(eos("GPT2Tokenizer", list), 4);
 }
 
+// The classes are those of transformers 5.24 for these model_types.
+TEST(FolderModelTypes, SayTheClassOfAPair) {
+  const auto with = [](const std::string& type) {
+    Files files = {{"vocab.json", R"({"a":0,"b":1})"}, {"merges.txt", "#version: 0.2\n"}};
+    if (!type.empty()) files["config.json"] = R"({"model_type": ")" + type + "\"}";
+    return files;
+  };
+  for (const auto& [type, name] : {std::pair("roberta", "RobertaTokenizer"),
+                                   {"bart", "RobertaTokenizer"},
+                                   {"longformer", "RobertaTokenizer"},
+                                   {"blenderbot", "BlenderbotTokenizer"},
+                                   {"blenderbot-small", "BlenderbotSmallTokenizer"},
+                                   {"clip", "CLIPTokenizer"},
+                                   {"deberta", "DebertaTokenizer"},
+                                   {"cohere", "CohereTokenizer"},
+                                   {"qwen3_5", "Qwen3_5Tokenizer"},
+                                   {"whisper", "WhisperTokenizer"}}) {
+    EXPECT_EQ(refusal(with(type)), std::string("config.json: model_type: \"") + type + "\": its " +
+                                       name + " without a tokenizer.json is not supported");
+  }
+  const auto family = [&](const char* type) {
+    const tok::TokenizerSource source = tok::read_folder(reader(with(type)));
+    EXPECT_EQ(source.version_note, "") << type;
+    return source.pretokenizer.stages[0];
+  };
+  for (const char* type : {"gpt2", "phi", "starcoder2", "olmo", "mpt", "rwkv", "codegen", ""}) {
+    EXPECT_EQ(family(type), tok::Family::gpt2) << type;
+  }
+  EXPECT_EQ(family("qwen3_vl"), tok::Family::qwen2);
+  EXPECT_EQ(family("lighton_ocr"), tok::Family::qwen2);  // the last word of its row
+}
+
+TEST(FolderModelTypes, APairWithoutAClassIsReadAsGpt2sWithALine) {
+  Files files = {{"vocab.json", R"({"a":0,"b":1})"},
+                 {"merges.txt", "#version: 0.2\n"},
+                 {"config.json", R"({"model_type": "gpt"})"}};
+  EXPECT_EQ(tok::read_folder(reader(files)).version_note,
+            "model_type \"gpt\" of config.json says no class for vocab.json and merges.txt: they "
+            "are read as GPT-2's");
+  files["config.json"] = "{}";
+  EXPECT_EQ(tok::read_folder(reader(files)).version_note, "");
+  files["tokenizer_config.json"] = R"({"bos_token": "a"})";
+  EXPECT_EQ(tok::read_folder(reader(files)).version_note,
+            "no file names the class of vocab.json and merges.txt: they are read as GPT-2's");
+  files["tokenizer_config.json"] = R"({"tokenizer_class": "GPT2Tokenizer"})";
+  EXPECT_EQ(tok::read_folder(reader(files)).version_note, "");
+}
+
+TEST(FolderModelTypes, SayWhatVersion5DropsOfATokenizerJson) {
+  const auto note = [](const char* type, const ordered_json& pre, const ordered_json& normalizer) {
+    const ordered_json tree = {{"model",
+                                {{"type", "BPE"},
+                                 {"unk_token", "a"},
+                                 {"vocab", {{"a", 0}, {"b", 1}}},
+                                 {"merges", ordered_json::array()}}},
+                               {"normalizer", normalizer},
+                               {"pre_tokenizer", pre}};
+    return tok::read_folder(
+               reader({{"tokenizer.json", tree.dump()},
+                       {"config.json", std::string(R"({"model_type": ")") + type + "\"}"}}))
+        .version_note;
+  };
+  const ordered_json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  const ordered_json digits = {
+      {"type", "Sequence"},
+      {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, bytes}}};
+  const ordered_json blanks = {
+      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}};
+  const ordered_json nfc = {{"type", "NFC"}};
+  for (const auto& [type, name] : {std::pair("olmo", "GPTNeoXTokenizer"),
+                                   {"mpt", "GPTNeoXTokenizer"},
+                                   {"cohere", "CohereTokenizer"},
+                                   {"qwen3_5", "Qwen3_5Tokenizer"}}) {
+    EXPECT_EQ(note(type, bytes, nullptr),
+              std::string("tokenizer.json is followed, as by transformers 4.46; ") + name +
+                  " of transformers 5 drops its way of cutting or normalising");
+  }
+  EXPECT_EQ(note("olmo", bytes, nfc), "");
+  EXPECT_EQ(note("cohere", digits, nfc), "");
+  EXPECT_EQ(note("phi", bytes, nullptr), "");
+  for (const char* type : {"phi", "starcoder2"}) {
+    EXPECT_THAT(note(type, digits, nullptr), HasSubstr("GPT2Tokenizer of transformers 5 drops"));
+  }
+  for (const char* type : {"gemma", "gemma2", "gemma3_text"}) {
+    EXPECT_THAT(note(type, blanks, nullptr), HasSubstr("GemmaTokenizer of transformers 5 drops"));
+  }
+  EXPECT_EQ(note("llama", digits, nullptr), "");  // 5 takes the whole file
+}
+
 // A flag asks for a token that no file names: nothing is put around a text.
 TEST(FolderTemplates, ATokenThatIsNotNamedIsNotPutAroundAText) {
   const auto folder = [](const char* tokens) {
