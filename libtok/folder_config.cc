@@ -267,21 +267,60 @@ void FolderConfig::set_roles() {
       }
     }
   }
+  add_own_roles(map_, kMap);
   add_own_roles(config_, kConfigFile);
-  for (const auto& [file, place] : {std::pair(&config_, kConfigFile), std::pair(&map_, kMap)}) {
-    const ordered_json& extra = member_of(*file, "extra_special_tokens");
-    const ordered_json& more =
-        extra.empty() ? member_of(*file, "additional_special_tokens") : extra;
-    if (more.is_null()) continue;
+  add_extra_tokens();
+}
+
+/// additional_special_tokens counts where extra_special_tokens is no list. An object of the latter
+/// has roles that only some models have. In 4.46 both files' additional_special_tokens count.
+void FolderConfig::add_extra_tokens() {
+  constexpr const char* kExtra = "extra_special_tokens";
+  constexpr const char* kAdditional = "additional_special_tokens";
+  std::vector<AddedToken> own, list;
+  bool has_list = false;
+  const auto append = [&](const ordered_json& more, const char* place) {
+    if (more.is_null()) return;
     if (!more.is_array() && !more.is_object()) {
-      refuse_config(place, "extra_special_tokens",
-                    shown_value(more) + ": expected a list of tokens");
+      refuse_config(place, kExtra, shown_value(more) + ": expected a list of tokens");
     }
+    if (more.is_array()) has_list = true;
+    std::vector<AddedToken>& to = more.is_object() ? own : list;
     for (const auto& [key, value] : more.items()) {
-      roles_.emplace_back("extra_special_tokens",
-                          read_token(value, true, place, "extra_special_tokens"));
+      to.push_back(read_token(value, true, place, kExtra));
     }
+  };
+  const ordered_json& extra = member_of(config_, kExtra);
+  const ordered_json& additional = member_of(config_, kAdditional);
+  append(extra.empty() ? additional : extra, kConfigFile);
+  const ordered_json& in_map = member_of(map_, kExtra);
+  if (in_map.is_object()) {  // takes the place of the list
+    list.clear();
+    has_list = false;
   }
+  append(in_map, kMap);
+  if (!has_list || kind_ == FolderKind::model) {
+    const bool maps = map_.contains(kAdditional);
+    append(maps ? map_[kAdditional] : additional, maps ? kMap : kConfigFile);
+  }
+  own.insert(own.end(), list.begin(), list.end());
+  for (AddedToken& token : own) roles_.emplace_back(kExtra, std::move(token));
+}
+
+void FolderConfig::take_padding(const json& tokenizer_json) {
+  const bool backend = class_name_.empty() || class_name_ == "PreTrainedTokenizer" ||
+                       class_name_ == "TokenizersBackend" || class_name_ == "BloomTokenizer";
+  if (!backend || config_.contains("pad_token") || map_.contains("pad_token")) return;
+  const auto padding = tokenizer_json.find("padding");
+  if (padding == tokenizer_json.end() || !padding->is_object()) return;
+  const auto token = padding->find("pad_token");
+  if (token == padding->end() || !token->is_string()) return;
+  const auto after = std::find_if(roles_.begin(), roles_.end(), [](const auto& role) {
+    return std::find(kRoles, kRoles + 4, role.first) == kRoles + 4;  // not one of those before pad
+  });
+  const std::string content = token->get<std::string>();
+  roles_.emplace(after, "pad_token", AddedToken{.content = content, .special = true});
+  named_.insert(content);
 }
 
 /// Roles that only some models have, such as image_token. 4.46 ignores them.

@@ -107,6 +107,10 @@ class FolderConfig {
   bool has_list() const { return has_list_; }
   bool empty() const { return config_.empty() && map_.empty() && added_.empty(); }
 
+  /// The pad token is that of the file's `padding`, where no configuration names one and the class
+  /// is none of those that make their own tokenizer.
+  void take_padding(const nlohmann::json& tokenizer_json);
+
   /// The token of a role; null if there is none.
   const AddedToken* role(std::string_view name) const;
 
@@ -118,6 +122,7 @@ class FolderConfig {
   void set_model_class(const std::string& bytes);
   void set_roles();
   void add_own_roles(const nlohmann::ordered_json& file, const char* place);
+  void add_extra_tokens();
   std::string class_default(std::string_view role) const;
 
   FolderKind kind_;

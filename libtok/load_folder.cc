@@ -147,8 +147,12 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
                         std::to_string(given));
     }
   }
+  // Of two roles of a token that no list has, the last one's flags count.
+  std::unordered_set<std::string> fresh;
   for (const auto& [role, token] : config.roles()) {
-    if (!token.content.empty() && !loading.has_added(token.content)) loading.add(token);
+    if (token.content.empty()) continue;
+    if (!loading.has_added(token.content)) fresh.insert(token.content);
+    if (fresh.contains(token.content)) loading.add(token);
   }
 }
 
@@ -329,7 +333,7 @@ std::optional<TokenizerSource> read_other_file(const ReadFile& read, const Folde
 TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_for) {
   const FolderFile file = read_folder_file(read);
   const FolderKind kind = file.kind;
-  const FolderConfig config(read, file);
+  FolderConfig config(read, file);
   if (kind == FolderKind::pair && config.empty() && config.class_name().empty()) {
     TokenizerSource source = read_gpt2(file.text, file.merges, {}, parallel_for);
     note_no_class(config, source);
@@ -344,7 +348,10 @@ TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_fo
                              : kind == FolderKind::model ? load_model(file, config)
                                                          : load_pair(file, config, parallel_for);
   TokenizerSource& source = loading.source;
-  if (kind == FolderKind::json) note_what_5_drops(config, loading);
+  if (kind == FolderKind::json) {
+    config.take_padding(loading.file.tree);
+    note_what_5_drops(config, loading);
+  }
   const bool wants_space = flag_of(config.config(), "add_prefix_space", false, kConfigFile);
   const bool by_byte_level = source.pretokenizer == make_pretokenizer(Family::gpt2);
   const bool known = config.known_class() != nullptr;
@@ -380,13 +387,17 @@ static NamedTokens named_tokens_of(const FolderConfig& config) {
 }
 
 NamedTokens read_named_tokens(const ReadFile& read) {
-  return named_tokens_of(FolderConfig(read, read_folder_file(read)));
+  const FolderFile file = read_folder_file(read);
+  FolderConfig config(read, file);
+  if (file.kind == FolderKind::json && config.role("pad_token") == nullptr) {
+    config.take_padding(read_json_file(file.text, "tokenizer.json", VocabPlace::model).tree);
+  }
+  return named_tokens_of(config);
 }
 
 FolderIds read_folder_ids(const ReadFile& read) {
   const FolderFile folder_file = read_folder_file(read);
-  const FolderConfig config(read, folder_file);
-  const NamedTokens named = named_tokens_of(config);
+  FolderConfig config(read, folder_file);
   FolderIds out;
   std::map<std::string, int32_t, std::less<>> small;  // ids of listed tokens; the first counts
   const auto list = [&](const std::string& content, int64_t id) {
@@ -406,6 +417,7 @@ FolderIds read_folder_ids(const ReadFile& read) {
       }
       list(content.get<std::string>(), id.get<int64_t>());
     }
+    config.take_padding(file.tree);
     const json& model = file.tree["model"];
     if (model.is_object() && model.contains("vocab") && model["vocab"].is_array()) {
       int64_t id = 0;  // a unigram model: pairs of token and score, whose positions are the ids
@@ -431,6 +443,7 @@ FolderIds read_folder_ids(const ReadFile& read) {
     out.limit = std::max(out.limit, int64_t{token.id} + 1);
   }
   for (const auto& [id, token] : config.listed_tokens()) list(token.content, id);
+  const NamedTokens named = named_tokens_of(config);
   const auto id_of = [&](const std::optional<std::string>& content) {
     if (!content) return kNoId;
     const auto found = small.find(*content);

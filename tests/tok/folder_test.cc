@@ -483,6 +483,89 @@ TEST(FolderModelTypes, SayWhatVersion5DropsOfATokenizerJson) {
   EXPECT_EQ(note("llama", digits, nullptr), "");  // 5 takes the whole file
 }
 
+// --- which tokens the configuration files add: as seen with transformers 5.24 --------------------
+
+struct Additions {
+  const char* config;
+  const char* map;
+  std::vector<std::string> added;  ///< ids from 2 on
+};
+
+tok::TokenizerSource folder_of_two_tokens(const char* config, const char* map,
+                                          const char* padding) {
+  const std::string file =
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "padding": )" +
+      std::string(padding) + R"(, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+      "decoder": {"type": "ByteLevel"}})";
+  return tok::read_folder(reader({{"tokenizer.json", file},
+                                  {"tokenizer_config.json", config},
+                                  {"special_tokens_map.json", map}}));
+}
+
+TEST(FolderAdditions, OfBothListsAndOfKeysThatOnlySomeModelsHave) {
+  const Additions rows[] = {
+      {R"({"additional_special_tokens": ["<a>"], "extra_special_tokens": {"image_token": "<i>"},
+           "x_token": "<x>"})",
+       "{}",
+       {"<x>", "<i>", "<a>"}},
+      {R"({"additional_special_tokens": ["<a>"], "extra_special_tokens": ["<i>"]})", "{}", {"<i>"}},
+      {R"({"x_token": "<x>"})",
+       R"({"image_token": "<i>", "additional_special_tokens": ["<m>"]})",
+       {"<i>", "<x>", "<m>"}},
+      {R"({"additional_special_tokens": ["<a>"]})",
+       R"({"additional_special_tokens": ["<m>"]})",
+       {"<a>"}},
+      {R"({"additional_special_tokens": ["<a>"], "extra_special_tokens": {"k_token": "<k>"}})",
+       R"({"additional_special_tokens": ["<m>"]})",
+       {"<k>", "<m>"}},
+      {R"({"extra_special_tokens": ["<a>"]})",
+       R"({"extra_special_tokens": ["<m>", "<a>"]})",
+       {"<a>", "<m>"}},
+      {R"({"extra_special_tokens": ["<a>"]})",
+       R"({"extra_special_tokens": {"m_token": "<m>"}})",
+       {"<m>"}},
+      {R"({"added_tokens_decoder": {}})", R"({"image_token": "<i>"})", {}},
+  };
+  for (const Additions& row : rows) {
+    const tok::TokenizerSource source = folder_of_two_tokens(row.config, row.map, "null");
+    std::vector<std::string> added;
+    for (const tok::AddedToken& token : source.added_tokens) {
+      EXPECT_EQ(token.id, static_cast<int32_t>(2 + added.size())) << row.config;
+      added.push_back(token.content);
+    }
+    EXPECT_EQ(added, row.added) << row.config << row.map;
+  }
+}
+
+TEST(FolderAdditions, OfTwoRolesOfATokenTheLastOnesFlagsCount) {
+  const tok::TokenizerSource source =
+      folder_of_two_tokens(R"({"bos_token": {"content": "<e>", "lstrip": true},
+                               "eos_token": {"content": "<e>", "rstrip": true}})",
+                           "{}", "null");
+  ASSERT_EQ(source.added_tokens.size(), 1u);
+  EXPECT_TRUE(source.added_tokens[0].rstrip);
+  EXPECT_FALSE(source.added_tokens[0].lstrip);
+}
+
+TEST(FolderAdditions, ThePadTokenOfTokenizerJsonsPadding) {
+  const char* padding = R"({"strategy": "BatchLongest", "pad_token": "[PAD]", "pad_id": 0})";
+  const auto ids = [&](const char* config, const char* map = "{}") {
+    const tok::TokenizerSource source = folder_of_two_tokens(config, map, padding);
+    std::string added;
+    for (const tok::AddedToken& token : source.added_tokens) added += token.content;
+    return added + " " + std::to_string(source.pad_id);
+  };
+  EXPECT_EQ(ids(R"({"cls_token": "<c>", "bos_token": "<s>"})"), "<s>[PAD]<c> 3");
+  EXPECT_EQ(ids(R"({"tokenizer_class": "PreTrainedTokenizerFast"})"), "[PAD] 2");
+  EXPECT_EQ(ids(R"({"tokenizer_class": "BloomTokenizerFast"})"), "[PAD] 2");
+  EXPECT_EQ(ids(R"({"pad_token": null})"), " -1");
+  EXPECT_EQ(ids("{}", R"({"pad_token": null})"), " -1");
+  EXPECT_EQ(ids(R"({"tokenizer_class": "GPT2Tokenizer"})"), "<|endoftext|> -1");
+  const tok::NamedTokens named = tok::read_named_tokens(
+      reader({{"tokenizer.json", R"({"model": {}, "padding": {"pad_token": "[PAD]"}})"}}));
+  EXPECT_EQ(named.pad, "[PAD]");
+}
+
 // A flag asks for a token that no file names: nothing is put around a text.
 TEST(FolderTemplates, ATokenThatIsNotNamedIsNotPutAroundAText) {
   const auto folder = [](const char* tokens) {
