@@ -7,10 +7,12 @@
 #include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include "libtok/unicode.h"
 
@@ -133,7 +135,51 @@ size_t find_loud(std::string_view text, size_t at, const QuietTable& table, size
   return text.size();
 }
 
+/// Spans of fewer bytes are passed to ICU as they are.
+constexpr size_t kLongSpan = 256;
+
+/// `span` with each run of marks in canonical order, which leaves its normal forms as they are. ICU
+/// takes the square of a run's length to order it.
+std::string with_ordered_marks(std::string_view span, const icu::Normalizer2& normalizer) {
+  struct Mark {
+    char32_t value;
+    uint8_t combining_class;
+  };
+  std::string out;
+  std::vector<Mark> run;
+  const auto end_run = [&] {
+    std::ranges::stable_sort(run, {}, &Mark::combining_class);
+    for (const Mark& mark : run) append_utf8(out, mark.value);
+    run.clear();
+  };
+  const auto add = [&](char32_t c) {
+    const uint8_t combining_class = normalizer.getCombiningClass(static_cast<UChar32>(c));
+    if (combining_class != 0) return run.push_back({c, combining_class});
+    end_run();
+    append_utf8(out, c);
+  };
+  icu::UnicodeString parts;
+  for (size_t at = 0; at < span.size();) {
+    const CodePoint c = decode(span, at);
+    at += c.length;
+    // A few characters that are no marks become some, as U+0F73 and, in NFKC, U+FF9E.
+    const UChar32 value = static_cast<UChar32>(c.value);
+    if (normalizer.getCombiningClass(value) == 0 && normalizer.getDecomposition(value, parts) &&
+        normalizer.getCombiningClass(parts.char32At(0)) != 0) {
+      for (int32_t i = 0; i < parts.length(); i = parts.moveIndex32(i, 1)) {
+        add(static_cast<char32_t>(parts.char32At(i)));
+      }
+    } else {
+      add(c.value);
+    }
+  }
+  end_run();
+  return out;
+}
+
 void append_normalized(std::string_view span, const QuietTable& table, std::string& out) {
+  std::string ordered;
+  if (span.size() >= kLongSpan) span = ordered = with_ordered_marks(span, table.normalizer());
   UErrorCode status = U_ZERO_ERROR;
   icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(span.size()));
   table.normalizer().normalizeUTF8(
