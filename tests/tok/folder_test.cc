@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "libtok/loaders.h"
 #include "libtok/tokenizer.h"
 #include "tests/tok/tok_data.h"
@@ -16,7 +14,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 using testing::HasSubstr;
-using Files = std::map<std::string, std::string>;
 
 const ordered_json& golden() {
   static const ordered_json tree = ordered_json::parse(read_golden("folders.json"));
@@ -50,22 +47,6 @@ Files files_of(const std::string& name) {
     }
   }
   return files;
-}
-
-tok::ReadFile reader(const Files& files) {
-  return [files](std::string_view name) -> std::optional<std::string> {
-    const auto found = files.find(std::string(name));
-    return found == files.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-std::string refusal(const Files& files) {
-  try {
-    tok::Tokenizer::from_folder(reader(files));
-  } catch (const tok::ParseError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 std::vector<std::string> cases() {
@@ -195,21 +176,21 @@ INSTANTIATE_TEST_SUITE_P(Folders, ModelFolderTest, testing::ValuesIn(model_cases
 
 TEST(FolderRefusalTest, NamesWhatItDoesNotMakeOfASentencePieceModel) {
   Files files = {{"tokenizer.model", read_golden("sentencepiece/llama.model")}};
-  EXPECT_EQ(refusal(files),
+  EXPECT_EQ(folder_refusal(files),
             "tokenizer.model: no file names its tokenizer_class: name tokenizer.model itself for "
             "sentencepiece's own ids");
   files["tokenizer_config.json"] = "{}";
-  EXPECT_THAT(refusal(files), HasSubstr("no file names its tokenizer_class"));
+  EXPECT_THAT(folder_refusal(files), HasSubstr("no file names its tokenizer_class"));
   files["tokenizer_config.json"] = R"({"tokenizer_class": "CodeLlamaTokenizer"})";
-  EXPECT_THAT(refusal(files), HasSubstr("tokenizer_class: \"CodeLlamaTokenizer\" with a "
-                                        "tokenizer.model is not supported"));
+  EXPECT_THAT(folder_refusal(files), HasSubstr("tokenizer_class: \"CodeLlamaTokenizer\" with a "
+                                               "tokenizer.model is not supported"));
   files["tokenizer_config.json"] =
       R"({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": {"0": "<UNK>"}})";
-  EXPECT_EQ(refusal(files),
+  EXPECT_EQ(folder_refusal(files),
             "tokenizer_config.json: \"<UNK>\": its id is 0, Hugging Face would give it 1500");
   files["tokenizer.model"] = read_golden("sentencepiece/nfkc.model");
   files["tokenizer_config.json"] = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
-  EXPECT_EQ(refusal(files),
+  EXPECT_EQ(folder_refusal(files),
             "tokenizer.model: SentencePiece model: normalizer_spec.precompiled_charsmap: not "
             "supported for the class PreTrainedTokenizerFast");
 }
@@ -218,7 +199,7 @@ TEST(FolderRefusalTest, NamesWhatTekkenJsonDoesNotHave) {
   Files files = {{"tekken.json", read_golden("sentencepiece/tekken.json")}};
   const auto with = [&](const char* config) {
     files["tokenizer_config.json"] = config;
-    return refusal(files);
+    return folder_refusal(files);
   };
   EXPECT_EQ(with(R"({"eos_token": "</s>", "added_tokens_decoder":
                      {"1": {"content": "<s>", "special": true}}})"),
@@ -307,7 +288,7 @@ TEST(FolderNotesTest, SaysWhereVersion5TakesTheFlagsOfAListedTokenOtherwise) {
                                      R"(", "added_tokens_decoder": {"266": {"content": "<t>")" +
                                      flags + "}}, \"eos_token\": \"</s>\", " + more + "}";
     files["config.json"] = "{}";
-    EXPECT_EQ(refusal(files), "") << name;
+    EXPECT_EQ(folder_refusal(files), "") << name;
     return tok::read_folder(reader(files)).version_note;
   };
   const std::string named = R"("additional_special_tokens": ["<t>"])";
@@ -335,11 +316,11 @@ TEST(FolderNotesTest, SaysWhereVersion5TakesTheFlagsOfAListedTokenOtherwise) {
 
 TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   const Files good = files_of("opt_saved");
-  EXPECT_EQ(refusal(good), "");
+  EXPECT_EQ(folder_refusal(good), "");
   const auto with = [&](const char* file, const std::string& text) {
     Files files = good;
     files[file] = text;
-    return refusal(files);
+    return folder_refusal(files);
   };
   EXPECT_EQ(with("tokenizer_config.json", "{"), "tokenizer_config.json: not a JSON object");
   EXPECT_EQ(with("tokenizer_config.json", R"({"tokenizer_class": "BartTokenizer"})"),
@@ -361,11 +342,11 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   Files qwen = files_of("qwen2");
   qwen["tokenizer_config.json"] =
       R"({"tokenizer_class": "Qwen2TokenizerFast", "add_prefix_space": true})";
-  EXPECT_EQ(refusal(qwen),
+  EXPECT_EQ(folder_refusal(qwen),
             "tokenizer_config.json: add_prefix_space: true: not supported for Qwen2Tokenizer");
   Files files = good;
   files.erase("merges.txt");
-  EXPECT_EQ(refusal(files),
+  EXPECT_EQ(folder_refusal(files),
             "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
 }
 
@@ -392,178 +373,6 @@ TEST(FolderIdsTest, TokensAreCountedFromThoseOfTheListsBefore) {
   const char* list = R"("added_tokens_decoder": {"9": {"content": "<j>", "special": true}}, )";
   EXPECT_EQ(eos("PreTrainedTokenizerFast", list), 10);
   EXPECT_EQ(eos("GPT2Tokenizer", list), 4);
-}
-
-// The classes are those of transformers 5.24 for these model_types.
-TEST(FolderModelTypes, SayTheClassOfAPair) {
-  const auto with = [](const std::string& type) {
-    Files files = {{"vocab.json", R"({"a":0,"b":1})"}, {"merges.txt", "#version: 0.2\n"}};
-    if (!type.empty()) files["config.json"] = R"({"model_type": ")" + type + "\"}";
-    return files;
-  };
-  for (const auto& [type, name] : {std::pair("roberta", "RobertaTokenizer"),
-                                   {"bart", "RobertaTokenizer"},
-                                   {"longformer", "RobertaTokenizer"},
-                                   {"blenderbot", "BlenderbotTokenizer"},
-                                   {"blenderbot-small", "BlenderbotSmallTokenizer"},
-                                   {"clip", "CLIPTokenizer"},
-                                   {"deberta", "DebertaTokenizer"},
-                                   {"cohere", "CohereTokenizer"},
-                                   {"qwen3_5", "Qwen3_5Tokenizer"},
-                                   {"whisper", "WhisperTokenizer"}}) {
-    EXPECT_EQ(refusal(with(type)), std::string("config.json: model_type: \"") + type + "\": its " +
-                                       name + " without a tokenizer.json is not supported");
-  }
-  const auto family = [&](const char* type) {
-    const tok::TokenizerSource source = tok::read_folder(reader(with(type)));
-    EXPECT_EQ(source.version_note, "") << type;
-    return source.pretokenizer.stages[0];
-  };
-  for (const char* type : {"gpt2", "phi", "starcoder2", "olmo", "mpt", "rwkv", "codegen", ""}) {
-    EXPECT_EQ(family(type), tok::Family::gpt2) << type;
-  }
-  EXPECT_EQ(family("qwen3_vl"), tok::Family::qwen2);
-  EXPECT_EQ(family("lighton_ocr"), tok::Family::qwen2);  // the last word of its row
-}
-
-TEST(FolderModelTypes, APairWithoutAClassIsReadAsGpt2sWithALine) {
-  Files files = {{"vocab.json", R"({"a":0,"b":1})"},
-                 {"merges.txt", "#version: 0.2\n"},
-                 {"config.json", R"({"model_type": "gpt"})"}};
-  EXPECT_EQ(tok::read_folder(reader(files)).version_note,
-            "model_type \"gpt\" of config.json says no class for vocab.json and merges.txt: they "
-            "are read as GPT-2's");
-  files["config.json"] = "{}";
-  EXPECT_EQ(tok::read_folder(reader(files)).version_note, "");
-  files["tokenizer_config.json"] = R"({"bos_token": "a"})";
-  EXPECT_EQ(tok::read_folder(reader(files)).version_note,
-            "no file names the class of vocab.json and merges.txt: they are read as GPT-2's");
-  files["tokenizer_config.json"] = R"({"tokenizer_class": "GPT2Tokenizer"})";
-  EXPECT_EQ(tok::read_folder(reader(files)).version_note, "");
-}
-
-TEST(FolderModelTypes, SayWhatVersion5DropsOfATokenizerJson) {
-  const auto note = [](const char* type, const ordered_json& pre, const ordered_json& normalizer) {
-    const ordered_json tree = {{"model",
-                                {{"type", "BPE"},
-                                 {"unk_token", "a"},
-                                 {"vocab", {{"a", 0}, {"b", 1}}},
-                                 {"merges", ordered_json::array()}}},
-                               {"normalizer", normalizer},
-                               {"pre_tokenizer", pre}};
-    return tok::read_folder(
-               reader({{"tokenizer.json", tree.dump()},
-                       {"config.json", std::string(R"({"model_type": ")") + type + "\"}"}}))
-        .version_note;
-  };
-  const ordered_json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  const ordered_json digits = {
-      {"type", "Sequence"},
-      {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, bytes}}};
-  const ordered_json blanks = {
-      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}};
-  const ordered_json nfc = {{"type", "NFC"}};
-  for (const auto& [type, name] : {std::pair("olmo", "GPTNeoXTokenizer"),
-                                   {"mpt", "GPTNeoXTokenizer"},
-                                   {"cohere", "CohereTokenizer"},
-                                   {"qwen3_5", "Qwen3_5Tokenizer"}}) {
-    EXPECT_EQ(note(type, bytes, nullptr),
-              std::string("tokenizer.json is followed, as by transformers 4.46; ") + name +
-                  " of transformers 5 drops its way of cutting or normalising");
-  }
-  EXPECT_EQ(note("olmo", bytes, nfc), "");
-  EXPECT_EQ(note("cohere", digits, nfc), "");
-  EXPECT_EQ(note("phi", bytes, nullptr), "");
-  for (const char* type : {"phi", "starcoder2"}) {
-    EXPECT_THAT(note(type, digits, nullptr), HasSubstr("GPT2Tokenizer of transformers 5 drops"));
-  }
-  for (const char* type : {"gemma", "gemma2", "gemma3_text"}) {
-    EXPECT_THAT(note(type, blanks, nullptr), HasSubstr("GemmaTokenizer of transformers 5 drops"));
-  }
-  EXPECT_EQ(note("llama", digits, nullptr), "");  // 5 takes the whole file
-}
-
-// --- which tokens the configuration files add: as seen with transformers 5.24 --------------------
-
-struct Additions {
-  const char* config;
-  const char* map;
-  std::vector<std::string> added;  ///< ids from 2 on
-};
-
-tok::TokenizerSource folder_of_two_tokens(const char* config, const char* map,
-                                          const char* padding) {
-  const std::string file =
-      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "padding": )" +
-      std::string(padding) + R"(, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
-      "decoder": {"type": "ByteLevel"}})";
-  return tok::read_folder(reader({{"tokenizer.json", file},
-                                  {"tokenizer_config.json", config},
-                                  {"special_tokens_map.json", map}}));
-}
-
-TEST(FolderAdditions, OfBothListsAndOfKeysThatOnlySomeModelsHave) {
-  const Additions rows[] = {
-      {R"({"additional_special_tokens": ["<a>"], "extra_special_tokens": {"image_token": "<i>"},
-           "x_token": "<x>"})",
-       "{}",
-       {"<x>", "<i>", "<a>"}},
-      {R"({"additional_special_tokens": ["<a>"], "extra_special_tokens": ["<i>"]})", "{}", {"<i>"}},
-      {R"({"x_token": "<x>"})",
-       R"({"image_token": "<i>", "additional_special_tokens": ["<m>"]})",
-       {"<i>", "<x>", "<m>"}},
-      {R"({"additional_special_tokens": ["<a>"]})",
-       R"({"additional_special_tokens": ["<m>"]})",
-       {"<a>"}},
-      {R"({"additional_special_tokens": ["<a>"], "extra_special_tokens": {"k_token": "<k>"}})",
-       R"({"additional_special_tokens": ["<m>"]})",
-       {"<k>", "<m>"}},
-      {R"({"extra_special_tokens": ["<a>"]})",
-       R"({"extra_special_tokens": ["<m>", "<a>"]})",
-       {"<a>", "<m>"}},
-      {R"({"extra_special_tokens": ["<a>"]})",
-       R"({"extra_special_tokens": {"m_token": "<m>"}})",
-       {"<m>"}},
-      {R"({"added_tokens_decoder": {}})", R"({"image_token": "<i>"})", {}},
-  };
-  for (const Additions& row : rows) {
-    const tok::TokenizerSource source = folder_of_two_tokens(row.config, row.map, "null");
-    std::vector<std::string> added;
-    for (const tok::AddedToken& token : source.added_tokens) {
-      EXPECT_EQ(token.id, static_cast<int32_t>(2 + added.size())) << row.config;
-      added.push_back(token.content);
-    }
-    EXPECT_EQ(added, row.added) << row.config << row.map;
-  }
-}
-
-TEST(FolderAdditions, OfTwoRolesOfATokenTheLastOnesFlagsCount) {
-  const tok::TokenizerSource source =
-      folder_of_two_tokens(R"({"bos_token": {"content": "<e>", "lstrip": true},
-                               "eos_token": {"content": "<e>", "rstrip": true}})",
-                           "{}", "null");
-  ASSERT_EQ(source.added_tokens.size(), 1u);
-  EXPECT_TRUE(source.added_tokens[0].rstrip);
-  EXPECT_FALSE(source.added_tokens[0].lstrip);
-}
-
-TEST(FolderAdditions, ThePadTokenOfTokenizerJsonsPadding) {
-  const char* padding = R"({"strategy": "BatchLongest", "pad_token": "[PAD]", "pad_id": 0})";
-  const auto ids = [&](const char* config, const char* map = "{}") {
-    const tok::TokenizerSource source = folder_of_two_tokens(config, map, padding);
-    std::string added;
-    for (const tok::AddedToken& token : source.added_tokens) added += token.content;
-    return added + " " + std::to_string(source.pad_id);
-  };
-  EXPECT_EQ(ids(R"({"cls_token": "<c>", "bos_token": "<s>"})"), "<s>[PAD]<c> 3");
-  EXPECT_EQ(ids(R"({"tokenizer_class": "PreTrainedTokenizerFast"})"), "[PAD] 2");
-  EXPECT_EQ(ids(R"({"tokenizer_class": "BloomTokenizerFast"})"), "[PAD] 2");
-  EXPECT_EQ(ids(R"({"pad_token": null})"), " -1");
-  EXPECT_EQ(ids("{}", R"({"pad_token": null})"), " -1");
-  EXPECT_EQ(ids(R"({"tokenizer_class": "GPT2Tokenizer"})"), "<|endoftext|> -1");
-  const tok::NamedTokens named = tok::read_named_tokens(
-      reader({{"tokenizer.json", R"({"model": {}, "padding": {"pad_token": "[PAD]"}})"}}));
-  EXPECT_EQ(named.pad, "[PAD]");
 }
 
 // A flag asks for a token that no file names: nothing is put around a text.

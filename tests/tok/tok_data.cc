@@ -215,4 +215,20 @@ std::vector<std::string> random_texts(uint64_t seed, int count) {
   return texts;
 }
 
+tok::ReadFile reader(const Files& files) {
+  return [files](std::string_view name) -> std::optional<std::string> {
+    const auto found = files.find(std::string(name));
+    return found == files.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+std::string folder_refusal(const Files& files) {
+  try {
+    tok::Tokenizer::from_folder(reader(files));
+  } catch (const tok::ParseError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace tok_test

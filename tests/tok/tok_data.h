@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "libtok/loaders.h"
 #include "libtok/tokenizer.h"
 
 namespace tok_test {
@@ -32,6 +34,15 @@ std::string patched_json(const nlohmann::json& patch);
 /// A case's tokenizer; empty when its files are not on this machine.
 std::optional<tok::Tokenizer> load_case(const std::string& name,
                                         const tok::ParallelFor& parallel_for = tok::serial_for);
+
+/// A folder's files: texts by name.
+using Files = std::map<std::string, std::string>;
+
+/// Reads them as from a folder.
+tok::ReadFile reader(const Files& files);
+
+/// The message of the ParseError that a folder's tokenizer throws; empty when it loads.
+std::string folder_refusal(const Files& files);
 
 /// xorshift64*, as in make_tok_goldens.py.
 class Random {
