@@ -216,9 +216,10 @@ ordered_json make_config(const CanonicalModel& model, const Family& family,
   const ordered_json own = write_config(family, model.spec);
   for (const auto& [key, value] : own.items()) config[key] = value;
   keep_activation_name(family, tokenizer, config);
-  // Without the key transformers would take OPT's token 1 for padding, and never train it.
-  if (family.name == "opt" && tokenizer.model_files.empty()) config["pad_token_id"] = nullptr;
   for (const auto& [key, id] : tokenizer.ids.items()) config[key] = id;
+  // Without the key transformers would take OPT's token 1 for padding, and never train it.
+  if (family.name == "opt" && tokenizer.model_files.empty() && !config.contains("pad_token_id"))
+    config["pad_token_id"] = nullptr;
   config["tie_word_embeddings"] = model.spec.tied_embeddings;
   config["use_cache"] = true;
   config["torch_dtype"] = torch_dtype(dtype);  // read by transformers 4
