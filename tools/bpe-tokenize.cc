@@ -248,12 +248,19 @@ std::string special_tokens_words(const tokenize::Totals& totals,
                      tokenizer.parses_special_tokens() ? " parsed" : " kept as text");
 }
 
+/// `skips`: documents without tokens are left out. Of several keys each leaves out its own, and
+/// `totals` has their sum.
 std::string closing_line(const tokenize::Totals& totals, const stream::ErrorPolicy& policy,
-                         const std::string& special_tokens) {
+                         const std::string& special_tokens, bool skips, bool one_key) {
+  const std::string empty = cli::with_commas(totals.empty);
+  const bool apart = skips && one_key;
   const std::string line = cli::concat(
-      cli::counted(policy.documents(), "document"), " in = ", cli::with_commas(totals.documents),
-      " out + ", cli::with_commas(policy.skipped()), " rejected; ", cli::with_commas(totals.empty),
-      " empty; ", cli::counted(totals.tokens, "token"), " of ",
+      cli::counted(policy.documents(), "document"),
+      " in = ", cli::with_commas(totals.documents - (apart ? totals.empty : 0)), " out + ",
+      apart ? cli::concat(empty, " empty + ") : std::string(), cli::with_commas(policy.skipped()),
+      " rejected; ",
+      apart ? std::string() : cli::concat(empty, skips ? " empty and left out; " : " empty; "),
+      cli::counted(totals.tokens, "token"), " of ",
       cli::readable_bytes(static_cast<double>(totals.text_bytes)), " text");
   return special_tokens.empty() ? line : cli::concat(line, "; ", special_tokens);
 }
@@ -370,7 +377,9 @@ void encode_all(Job& job,
 
 void close_run(const Job& job, const tokenize::Totals& totals) {
   const std::string special_tokens = special_tokens_words(totals, job.tokenizer);
-  job.console.note(closing_line(totals, job.policy, special_tokens));
+  job.console.note(closing_line(totals, job.policy, special_tokens,
+                                job.rules.empty == tokenize::EmptyDocument::skip,
+                                job.options.reading.keys.size() == 1));
   // This may be a mistake in the corpus, so -q does not hide it.
   if (job.console.quiet() && !special_tokens.empty()) job.console.error(special_tokens);
 }

@@ -133,7 +133,8 @@ Run open_run(Options& options, const std::vector<std::string>& prefixes) {
                      !options.samples.data_args_path.empty() ||
                      !options.samples.per_split_data_args_path.empty();
   if (options.samples.data_path.empty() && !named) options.samples.data_path = prefixes;
-  const indexed::TrainingDataOptions work = dataset::training_data_options(options.samples);
+  indexed::TrainingDataOptions work = dataset::training_data_options(options.samples);
+  work.skip_empty_evaluation = true;  // as in the trainer.
   Run run{indexed::TrainingData::build(work), nullptr};
   for (int64_t i = 0; i < 3; ++i) {
     if (indexed::kSplitNames[static_cast<size_t>(i)] == options.sample_split)

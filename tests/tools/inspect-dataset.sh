@@ -20,6 +20,7 @@ inspect-dataset where plain --document 17
 run="--split 1 --seq-length 24 --samples 20,0,0"
 inspect-dataset where a --sample 3 $run
 inspect-dataset peek a --sample 3 $run
+inspect-dataset where a --sample 3 --split 999,1,0 --seq-length 24 --samples 20,1,1
 status inspect-dataset peek plain --document 20
 status inspect-dataset where a --sample 20000 $run
 status inspect-dataset where a

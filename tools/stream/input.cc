@@ -158,7 +158,7 @@ void Input::refill() {
 }
 
 /// Whether another member follows; zeros at the end, as tapes and block devices leave them, are not
-/// a member.
+/// a member. xz has them between members, too, to fill blocks up.
 bool Input::starts_member() {
   while (in_.size() < kHeadBytes && !at_end_) refill();
   if (in_.empty()) return false;
@@ -167,6 +167,8 @@ bool Input::starts_member() {
     const size_t other = in_.find_first_not_of('\0');
     if (other != std::string_view::npos) {
       in_.remove_prefix(other);
+      while (in_.size() < kHeadBytes && !at_end_) refill();
+      if (kind_ == Kind::xz && kind_of(in_) == kind_) return true;
       fail("ends, but other bytes follow: expected the end of the file or another member");
     }
     in_ = {};
