@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Independent pieces of one job, shared by threads that live as long as the job: for programs that
-// copy files. No result may depend on which thread takes which piece.
+// copy files. No result may depend on which thread takes which piece. And how many threads there
+// can be.
 #pragma once
 
 #include <cstdint>

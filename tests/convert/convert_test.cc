@@ -99,6 +99,15 @@ class ConvertTest : public ::testing::Test {
   tests::OwnFolder folder_;
 };
 
+// Its norms are stored in fp64, which the trainer does not read.
+TEST_F(ConvertTest, WeightsOf64BitsNeedADtypeForTheTrainer) {
+  const CanonicalModel model = read_golden("one_p.pt");
+  EXPECT_THAT([&] { write_start(model, tokenizer(), {.path = path("start")}); },
+              testing::ThrowsMessage<indexed::FormatError>(testing::HasSubstr("dtype F64")));
+  EXPECT_FALSE(std::filesystem::exists(path("start")));
+  write_start(model, tokenizer(), {.path = path("start"), .dtype = "F32"});
+}
+
 class LayoutTest : public ConvertTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(LayoutTest, BecomesTheSameModel) {

@@ -26,7 +26,7 @@ struct Derivation {
   /// Notes each of `flags` that was changed: "--FLAG changes nothing REASON".
   void idle(std::initializer_list<std::string_view> flags, std::string_view reason);
 
-  /// Megatron's loop asks of these numbers whether they are true: 0 is no number.
+  /// Numbers of which 0, or -1, means off, as in Megatron's loop.
   void zeros();
   void missing() const;
   void model();

@@ -397,11 +397,12 @@ class NeoxReader {
 
   // Early releases train in bf16 with fp16.type bfloat16; later ones read over it.
   void fp16_type(const json& section) const {
+    if (!section.is_object()) return;
     const json type = section.value("type", json("fp16"));
     if (type == "fp16") return;
     const auto bf16 = keys_.find("bf16");
     if (type == "bfloat16" && !section.value("enabled", false) && bf16 != keys_.end() &&
-        bf16->second.value("enabled", false))
+        bf16->second.is_object() && bf16->second.value("enabled", false))
       return;
     fail("fp16", concat(".type ", type.dump(),
                         ": releases of GPT-NeoX disagree on it: instead of this section, give "
@@ -420,7 +421,8 @@ class NeoxReader {
       keys_.erase(found);
       if (!flag.empty() && given_.contains(flag)) continue;  // the command line overrides
       if (key == "fp16" || key == "bf16") {
-        for (const char* own : {"fp16", "bf16", "type"}) value.erase(own);
+        for (const char* own : {"fp16", "bf16", "type"})
+          if (value.is_object()) value.erase(own);  // of another kind: apply_deepspeed() says so.
         if (chosen) continue;
       }
       root[std::string(key)] = std::move(value);

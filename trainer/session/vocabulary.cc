@@ -213,8 +213,8 @@ std::string identity_in(const std::string& folder) {
   return {};
 }
 
-// Megatron's classes count their own tokens and do not read --vocab-size; two read it. Nor do those
-// of Pai-Megatron-Patch.
+// The type whose class counts its own tokens and does not read --vocab-size: every type of Megatron
+// and Pai-Megatron-Patch but TikTokenizer. (NullTokenizer has no tokens to count.)
 std::string_view counting_type(const TrainConfig& config) {
   if (!config.patch_tokenizer_type.empty()) return config.patch_tokenizer_type;
   const bool reads = config.tokenizer_type == "TikTokenizer";

@@ -173,6 +173,8 @@ TEST(Neox, AnotherTypeOfFp16IsRefused) {
       "give \"bf16\": {\"enabled\": true}";
   EXPECT_EQ(error(R"("fp16": {"enabled": true, "type": "bfloat16"})"), refusal);
   EXPECT_EQ(error(R"("fp16": {"enabled": false, "type": "bfloat16"})"), refusal);
+  EXPECT_EQ(error(R"("fp16": {"enabled": false, "type": "bfloat16"}, "bf16": 3)"), refusal);
+  EXPECT_EQ(error(R"("fp16": true)"), "a.yml, b.yml: fp16 true: expected an object");
   EXPECT_EQ(error(R"("fp16": {"type": "bfloat16"}, "precision": "bfloat16")"), "");
   EXPECT_EQ(error(R"("fp16": {"enabled": true, "type": "fp16"})"), "");
   EXPECT_EQ(error(R"("fp16": {"enabled": true, "type": "bfloat16"})", {"--bf16"}), "");

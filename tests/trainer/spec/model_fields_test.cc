@@ -181,14 +181,21 @@ TEST(Families, AModelThatNoneHoldsIsToldWhatWouldChangeThat) {
               HasSubstr("; with --num-query-groups 4 it would be gpt2"));
 }
 
+ModelSpec one_layer(std::string_view family, int64_t hidden, int64_t heads,
+                    int64_t kv_channels = 0) {
+  ModelSpec spec = family_defaults(family);
+  spec.num_layers = 1;
+  spec.hidden_size = hidden;
+  spec.num_attention_heads = heads;
+  spec.kv_channels = kv_channels;
+  spec.vocab_size = spec.max_position_embeddings = 8;
+  complete(spec);
+  return spec;
+}
+
 TEST(Families, HoldTheirOwnDefaults) {
   for (const ModelFamily& family : model_families()) {
-    ModelSpec spec = family_defaults(family.name);
-    spec.num_layers = 1;
-    spec.hidden_size = 32;
-    spec.num_attention_heads = 4;
-    spec.vocab_size = spec.max_position_embeddings = 8;
-    complete(spec);
+    const ModelSpec spec = one_layer(family.name, 32, 4);
     EXPECT_EQ(why_not(spec, family), "");
     ASSERT_NE(find_family_of(spec), nullptr);
     EXPECT_EQ(find_family_of(spec)->name, family.name);
@@ -197,13 +204,7 @@ TEST(Families, HoldTheirOwnDefaults) {
 
 // transformers 5 loads no llama whose heads do not divide the hidden size, but such a mistral.
 TEST(Families, HeadsThatDoNotDivideTheHiddenSizeAreNoLlama) {
-  ModelSpec spec = family_defaults("llama");
-  spec.num_layers = 1;
-  spec.hidden_size = 20;
-  spec.num_attention_heads = 6;
-  spec.kv_channels = 8;
-  spec.vocab_size = spec.max_position_embeddings = 8;
-  complete(spec);
+  const ModelSpec spec = one_layer("llama", 20, 6, 8);
   ASSERT_NE(find_family_of(spec), nullptr);
   EXPECT_EQ(find_family_of(spec)->name, "mistral");
 }
@@ -211,13 +212,7 @@ TEST(Families, HeadsThatDoNotDivideTheHiddenSizeAreNoLlama) {
 // Four times the hidden size; with a gate two thirds of that, in whole 64s, as Megatron has it.
 TEST(ModelSpecs, TheMlpIsAsWideAsMegatronMakesIt) {
   const auto width = [](const char* family, int64_t hidden) {
-    ModelSpec spec = family_defaults(family);
-    spec.num_layers = 1;
-    spec.hidden_size = hidden;
-    spec.num_attention_heads = 4;
-    spec.vocab_size = spec.max_position_embeddings = 8;
-    complete(spec);
-    return spec.ffn_hidden_size;
+    return one_layer(family, hidden, 4).ffn_hidden_size;
   };
   EXPECT_EQ(width("gpt2", 4096), 16384);
   EXPECT_EQ(width("llama", 4096), 10880);
