@@ -26,6 +26,7 @@ struct OutputFlags {
   indexed::Existing existing() const {
     return force ? indexed::Existing::replace : indexed::Existing::refuse;
   }
+  /// The output that they name; `existing` is for a file that is there already.
   TextOutputOptions text_output(indexed::Existing existing) const {
     return {.path = path,
             .zstd = compress == "zstd",
