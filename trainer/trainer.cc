@@ -313,20 +313,10 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
       note_what_is_replaced(config, start, call.console);
       note_what_stays(config, prepared.from_save, job.launch().run, call.console);
     }
-    if (start.checkpoint && !start.weights_only) {
-      const RunState& state = start.checkpoint->meta().state;
-      TrainConfig::Derived& d = config.derived;
-      d.train_iters = steps_of_run(config, state.iteration, state.consumed_train_samples);
-      // After a change of the batch size, weighted data must last for what is ahead.
-      const int64_t ahead = std::max<int64_t>(d.train_iters - state.iteration, 0);
-      d.train_samples = std::max(d.train_samples, BatchSchedule(config).samples_after(
-                                                      ahead, state.consumed_train_samples));
-    }
-    if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
-      options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
-    }
+    settle_start(config, options, start);
     print_config(config, call, out);
     const indexed::TrainingData data = open_training_data(config);
+    check_data(config, start, data, call.console);
     if (job.speaks() && job.launch().restarts == 0)
       note_manifests(config, prepared.vocabulary, call.console);
     Engine engine(spec, options, *ops, job.open_groups(*ops));
@@ -366,7 +356,13 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
 
 // --dry-run: for the device that is here, for the card that is named, or for the GPU that is meant
 // and is elsewhere.
-int dry_run_here(const TrainConfig& config, const Prepared& prepared, Job& job) {
+int dry_run_here(TrainConfig& config, Prepared& prepared, Job& job, cli::Console& console) {
+  LrSchedule schedule = lr_schedule(config);
+  const Start start = find_start(config, prepared.spec, schedule, console, std::nullopt);
+  note_what_is_replaced(config, start, console);
+  note_what_stays(config, prepared.from_save, job.launch().run, console);
+  settle_start(config, prepared.options, start);
+  note_manifests(config, prepared.vocabulary, console);
   const PlannedRun run{
       .config = config,
       .spec = prepared.spec,
@@ -381,7 +377,7 @@ int dry_run_here(const TrainConfig& config, const Prepared& prepared, Job& job) 
   const std::optional<CardChoice> found = for_gpu ? find_card(config) : std::nullopt;
   const bool absent = for_gpu && (visible_gpus(config) == 0 || !config.gpu.empty());
   const std::unique_ptr<ops::Ops> ops = absent ? nullptr : job.open_device();
-  return dry_run(run, ops.get(), found ? &found->card : nullptr);
+  return dry_run(run, start, ops.get(), found ? &found->card : nullptr, console);
 }
 
 // What a restart with fewer ranks needs: the command line as it was given, before anything followed
@@ -528,10 +524,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   }
   prepared.to_go_on = change;
   prepared.from_save = from_save;
-  if (config.dry_run && place.rank == 0) {
-    note_manifests(config, prepared.vocabulary, call.console);
-    return dry_run_here(config, prepared, job);
-  }
+  if (config.dry_run && place.rank == 0) return dry_run_here(config, prepared, job, call.console);
   if (config.dry_run) return 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   return run_rank(config, call, job, prepared);

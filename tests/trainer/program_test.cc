@@ -374,15 +374,6 @@ TEST_F(TrainerTest, ADriverThatDoesNotServeIsNamed) {
 #endif
 }
 
-TEST_F(TrainerTest, DryRunLooksAtTheData) {
-  EXPECT_THAT(run({"--dry-run"}).out,
-              ContainsRegex("data        [0-9,]+ tokens; the run reads 768, "));
-  const Ended missing = run({"--dry-run", "--data-path", "nowhere"});
-  EXPECT_EQ(missing.status, 1);
-  EXPECT_THAT(missing.out, HasSubstr("data        nowhere.idx: "));
-  EXPECT_THAT(missing.out, HasSubstr("run         12 steps, about "));
-}
-
 TEST_F(TrainerTest, DrawsItsLossAndItsSchedule) {
   const std::string plain = run({"--log-interval", "2"}).out;
   EXPECT_THAT(plain, Not(HasSubstr("lm loss 3")));

@@ -67,9 +67,10 @@ int64_t BatchSchedule::samples_after(int64_t steps, int64_t consumed) const noex
   return consumed + steps * full_;
 }
 
-std::map<int64_t, int64_t> BatchSchedule::steps_by_microbatches(int64_t steps) const {
+std::map<int64_t, int64_t> BatchSchedule::steps_by_microbatches(int64_t steps,
+                                                                int64_t consumed) const {
   std::map<int64_t, int64_t> counts;
-  for (int64_t consumed = 0; steps > 0 && increment_ != 0 && consumed <= ramp_samples_;) {
+  while (steps > 0 && increment_ != 0 && consumed <= ramp_samples_) {
     const int64_t equal = std::min(equal_steps(consumed), steps);
     counts[num_microbatches(consumed)] += equal;
     consumed += equal * global_batch_size(consumed);

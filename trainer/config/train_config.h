@@ -217,8 +217,8 @@ class BatchSchedule {
   /// Samples that are consumed `steps` steps after `consumed` are.
   int64_t samples_after(int64_t steps, int64_t consumed = 0) const noexcept;
 
-  /// How many of the first `steps` steps have each number of micro-batches.
-  std::map<int64_t, int64_t> steps_by_microbatches(int64_t steps) const;
+  /// How many of the `steps` steps after `consumed` samples have each number of micro-batches.
+  std::map<int64_t, int64_t> steps_by_microbatches(int64_t steps, int64_t consumed = 0) const;
 
  private:
   int64_t equal_steps(int64_t consumed_samples) const noexcept;

@@ -113,12 +113,10 @@ std::vector<std::string> splits_asked(const TrainConfig& config);
 /// The datasets that the flags name, each once. Errors: as open_training_data for the words.
 std::vector<std::string> dataset_prefixes(const TrainConfig& config);
 
-/// Tokens of all datasets that the flags name. Errors: as open_training_data.
-int64_t count_tokens(const TrainConfig& config);
-
-/// Opens the data that the flags name. `tokenizer` goes into the names of Megatron's cache files.
-/// Errors: cli::UsageError for an invalid blend or split; else as indexed::TrainingData::build;
-/// indexed::FormatError for an invalid file of words.
-indexed::TrainingData open_training_data(const TrainConfig& config);
+/// Opens the data that the flags name, with Megatron's cache files in --data-cache-path if that is
+/// given. Errors: cli::UsageError for an invalid blend or split; else as
+/// indexed::TrainingData::build; indexed::FormatError for an invalid file of words.
+indexed::TrainingData open_training_data(const TrainConfig& config,
+                                         indexed::CacheUse cache = indexed::CacheUse::keep);
 
 }  // namespace trainer

@@ -111,17 +111,7 @@ std::vector<std::string> dataset_prefixes(const TrainConfig& config) {
   return prefixes;
 }
 
-int64_t count_tokens(const TrainConfig& config) {
-  int64_t tokens = 0;
-  for (const std::string& prefix : dataset_prefixes(config)) {
-    const auto dataset = indexed::IndexedDataset::open(prefix);
-    indexed::refuse_floats(dataset);
-    tokens += dataset.num_tokens();
-  }
-  return tokens;
-}
-
-indexed::TrainingData open_training_data(const TrainConfig& config) {
+indexed::TrainingData open_training_data(const TrainConfig& config, indexed::CacheUse cache) {
   indexed::TrainingDataOptions options;
   options.open.refuse = indexed::MappedFile::Refuse::cuts;
   const std::array<std::vector<std::string>, 4> words = words_of(config);
@@ -137,7 +127,7 @@ indexed::TrainingData open_training_data(const TrainConfig& config) {
   if (config.sample_order == "gpt-neox") {
     use_neox_order(options);
   } else if (!config.data_cache_path.empty()) {
-    options.cache = indexed::CacheUse::keep;
+    options.cache = cache;
     options.cache_path = config.data_cache_path;
     options.tokenizer = tokenizer_description(config);
   }

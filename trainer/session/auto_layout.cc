@@ -18,7 +18,7 @@
 #include "trainer/log/iteration_line.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/layout_report.h"
-#include "trainer/session/training_loop.h"
+#include "trainer/session/start.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {

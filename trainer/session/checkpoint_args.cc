@@ -16,7 +16,7 @@
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/named_tokenizer.h"
-#include "trainer/session/training_loop.h"
+#include "trainer/session/start.h"
 #include "trainer/spec/model_fields.h"
 
 namespace trainer {

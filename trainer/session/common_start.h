@@ -8,7 +8,7 @@
 
 #include "trainer/config/train_config.h"
 #include "trainer/session/job.h"
-#include "trainer/session/training_loop.h"
+#include "trainer/session/start.h"
 
 namespace trainer {
 

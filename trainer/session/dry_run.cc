@@ -142,18 +142,22 @@ void draw_schedule(const std::string& path, const EngineOptions& options, int st
   cli::print_format("picture     %s\n", cli::one_line(path).c_str());
 }
 
-// Prints how much data there is and how much the run reads; false if it cannot be opened.
-bool print_data(const TrainConfig& config) {
+// Prints how much data there is and how much the whole run reads; false if the run cannot read it.
+bool print_data(const TrainConfig& config, const Start& start, cli::Console& console) {
   if (config.data_path.empty() && config.data_args_path.empty() && config.train_data_path.empty() &&
       config.per_split_data_args_path.empty())
     return true;
-  const int64_t wanted = config.derived.train_samples * config.seq_length;
   try {
-    const int64_t tokens = count_tokens(config);
-    cli::print_format(
-        "data        %s tokens; the run reads %s, %.3g times as many\n",
-        cli::with_commas(tokens).c_str(), cli::with_commas(wanted).c_str(),
-        static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(tokens, 1)));
+    const indexed::TrainingData data = open_training_data(config, indexed::CacheUse::read);
+    check_data(config, start, data, console);
+    int64_t tokens = 0;
+    for (const indexed::IndexedDataset& dataset : data.datasets()) tokens += dataset.num_tokens();
+    cli::print_format("data        %s tokens", cli::with_commas(tokens).c_str());
+    const int64_t read = samples_of_run(config, start.state()) * config.seq_length;
+    if (!config.skip_train)
+      cli::print_format("; the run reads %s, %.3g times as many", cli::with_commas(read).c_str(),
+                        static_cast<double>(read) / static_cast<double>(tokens));
+    cli::print_format("\n");
     return true;
   } catch (const cli::UsageError&) {
     throw;
@@ -227,8 +231,17 @@ Card measured_here(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& op
   return card;
 }
 
+// Prints from which checkpoint the run begins or goes on.
+void print_start(const Start& start) {
+  if (!start.checkpoint) return;
+  cli::print_format("start       %s, step %lld%s\n",
+                    cli::one_line(start.checkpoint->path()).c_str(),
+                    static_cast<long long>(start.checkpoint->meta().state.iteration),
+                    start.weights_only ? ": its weights alone" : "");
+}
+
 // The slowest stage's, since the others wait for it.
-void print_time(const PlannedRun& run, const Cluster& cluster, const Card& card,
+void print_time(const PlannedRun& run, const Start& start, const Cluster& cluster, const Card& card,
                 const std::vector<EnginePlan>& plans) {
   CardTimes times(card, run.options.cpu_offload);
   const StepEstimate estimate = estimate_step(run, cluster, card, times);
@@ -243,14 +256,21 @@ void print_time(const PlannedRun& run, const Cluster& cluster, const Card& card,
       plans.size() > 1 ? " of the slowest stage" : "");
   cli::print_format("rates       %s\n", basis_of(card).c_str());
   cli::print_format("tokens/s    about %.4g\n", report.tokens_per_second);
-  cli::print_format("run         %lld steps, about %s\n",
-                    static_cast<long long>(run.config.derived.train_iters),
-                    format_duration(run_seconds(run, report.seconds, cluster, card)).c_str());
+  if (run.config.skip_train) return;
+  const RunState done = start.state();
+  const double seconds =
+      run_seconds(run, report.seconds, cluster, card, done.iteration, done.consumed_train_samples);
+  const int64_t steps = run.config.derived.train_iters;
+  const int64_t ahead = std::max<int64_t>(steps - done.iteration, 0);
+  const std::string of = ahead == steps ? "" : cli::concat(cli::with_commas(ahead), " of ");
+  cli::print_format("run         %s%lld steps, about %s\n", of.c_str(),
+                    static_cast<long long>(steps), format_duration(seconds).c_str());
 }
 
 }  // namespace
 
-int dry_run(const PlannedRun& run, ops::Ops* ops, const Card* card) {
+int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card* card,
+            cli::Console& console) {
   const Cluster& cluster = run.cluster;
   const TrainConfig& config = run.config;
   const ModelSpec& spec = run.spec;
@@ -275,7 +295,8 @@ int dry_run(const PlannedRun& run, ops::Ops* ops, const Card* card) {
                     cli::with_commas(count_parameters(spec)).c_str(),
                     spec.family.empty() ? "no family" : spec.family.c_str(),
                     static_cast<long long>(spec.padded_vocab_size));
-  const bool readable = print_data(config);
+  print_start(start);
+  const bool readable = print_data(config, start, console);
   print_layout(config, options, plans);
   if (!config.schedule_svg.empty())
     draw_schedule(config.schedule_svg, options, static_cast<int>(plans.size()));
@@ -288,9 +309,9 @@ int dry_run(const PlannedRun& run, ops::Ops* ops, const Card* card) {
         "does not fit: smaller --micro-batch-size, or --recompute-activations, or "
         "--recompute-granularity full; plan-training finds a layout that fits\n");
   if (card != nullptr) {
-    print_time(run, cluster, *card, plans);
+    print_time(run, start, cluster, *card, plans);
   } else if (ops != nullptr && fits) {
-    print_time(run, cluster, measured_here(*ops, spec, options, cluster.local_size), plans);
+    print_time(run, start, cluster, measured_here(*ops, spec, options, cluster.local_size), plans);
   } else if (ops == nullptr) {
     const EnginePlan& busiest = *std::max_element(
         plans.begin(), plans.end(), [](auto& a, auto& b) { return a.step_flops < b.step_flops; });

@@ -34,7 +34,6 @@
 #include "trainer/rendezvous/wire.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/launcher.h"
-#include "trainer/session/training_loop.h"
 #ifdef GRISTMILL_NCCL
 #include "trainer/comm/nccl.h"
 #endif

@@ -25,7 +25,6 @@
 #include "trainer/rendezvous/wire.h"
 #include "trainer/session/host_devices.h"
 #include "trainer/session/stop.h"
-#include "trainer/session/training_loop.h"
 
 namespace trainer {
 namespace {

@@ -174,9 +174,11 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
 }
 
 double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
-                   const Card& card) {
+                   const Card& card, int64_t done, int64_t consumed_samples) {
   const auto counts =
-      BatchSchedule(run.config).steps_by_microbatches(run.config.derived.train_iters);
+      BatchSchedule(run.config)
+          .steps_by_microbatches(std::max<int64_t>(run.config.derived.train_iters - done, 0),
+                                 consumed_samples);
   // Of many numbers of micro-batches, the smallest six (small steps lie on no line), then every
   // so many and the last.
   constexpr size_t kSmallest = 6, kOthers = 6;

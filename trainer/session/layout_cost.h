@@ -82,10 +82,11 @@ std::vector<StepEstimate> estimate_steps(const PlannedRun& run,
                                          const Cluster& cluster, const Card& card, CardTimes& times,
                                          bool data_is_free = false);
 
-/// Seconds of a whole run whose full step takes `step_seconds`. Of a ramp-up's steps up to twelve
-/// sizes are simulated; the time of others lies between those of their neighbours.
+/// Seconds of a run whose full step takes `step_seconds`, from where `done` steps have consumed
+/// `consumed_samples` to its end. Of a ramp-up's steps up to twelve sizes are simulated; the time
+/// of others lies between those of their neighbours.
 double run_seconds(const PlannedRun& run, double step_seconds, const Cluster& cluster,
-                   const Card& card);
+                   const Card& card, int64_t done = 0, int64_t consumed_samples = 0);
 
 /// What a step costs in tokens, floating point operations and joules.
 struct StepReport {

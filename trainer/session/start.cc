@@ -1,8 +1,9 @@
-// The checkpoint from which a run starts: see find_start in training_loop.h. Everything that can be
-// wrong between a command line and a checkpoint is found here, before any memory is allocated.
+// See start.h. Everything that can be wrong between a command line and a checkpoint is found here.
 // Source: Megatron-LM checkpointing.py (check_checkpoint_args) and optimizer_param_scheduler.py.
 //
 // SPDX-License-Identifier: MIT
+#include "trainer/session/start.h"
+
 #include <charconv>
 #include <filesystem>
 #include <initializer_list>
@@ -18,8 +19,8 @@
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/killed_conversion.h"
 #include "trainer/config/flags.h"
+#include "trainer/data/batch_loader.h"
 #include "trainer/session/assembly.h"
-#include "trainer/session/training_loop.h"
 #include "trainer/spec/families.h"
 
 namespace trainer {
@@ -184,8 +185,10 @@ void note_settings(const TrainConfig& config, const CheckpointMeta& meta, cli::C
     console.note(concat(cli::join(changes, "; "), ": from here on the command's counts"));
 }
 
-void note_order(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
-                cli::Console& console) {
+void note_order(const TrainConfig& config, const CheckpointMeta& meta,
+                const indexed::TrainingData& data, cli::Console& console) {
+  if (data.split(0) == nullptr) return;
+  const BatchLoader loader(data, *data.split(0), {.seq_length = config.seq_length});
   const int64_t consumed = meta.state.consumed_train_samples;
   if (!meta.last_samples.empty() && loader.digest(consumed) == meta.last_samples &&
       agree(loader.places(consumed), meta.next_samples))
@@ -205,12 +208,58 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, const Bat
                       ": samples will come in another order than they would have"));
 }
 
+// A blend without weights has as many samples as its datasets, whatever the run needs: this is
+// reported now, not when they run out.
+void check_samples(const TrainConfig& config, const RunState& state,
+                   const indexed::TrainingData& data, cli::Console& console) {
+  const auto check = [&](int64_t split, int64_t needed, const char* what) {
+    const indexed::SplitData* samples = data.split(split);
+    if (samples == nullptr || samples->num_samples() >= needed) return;
+    throw indexed::FormatError(concat("the ", what, " data has ", samples->num_samples(),
+                                      " samples, the run needs ", needed,
+                                      ": give weights with --data-path, or fewer steps"));
+  };
+  if (data.split(0) == nullptr && !config.skip_train)
+    throw indexed::FormatError(
+        concat("--split ", config.derived.split, " leaves no samples for training"));
+  if (!config.skip_train && state.iteration < config.derived.train_iters)
+    check(0, samples_of_run(config, state), "training");
+  if (config.eval_iters == 0) return;
+  for (const std::string& split : splits_asked(config)) {
+    if (split == "train" || data.split(split == "valid" ? 1 : 2) != nullptr) continue;
+    console.note(concat("--split ", config.derived.split, " leaves no document for ", split,
+                        ": there is no such evaluation"));
+  }
+  const std::array<int64_t, 3> wanted = requested_samples(config);
+  check(1, wanted[1], "validation");
+  check(2, wanted[2], "test");
+}
+
 }  // namespace
 
-void note_changes(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
-                  cli::Console& console) {
-  note_order(config, meta, loader, console);
-  note_settings(config, meta, console);
+int64_t samples_of_run(const TrainConfig& config, const RunState& state) {
+  return BatchSchedule(config).samples_after(
+      std::max<int64_t>(config.derived.train_iters - state.iteration, 0),
+      state.consumed_train_samples);
+}
+
+void settle_start(TrainConfig& config, EngineOptions& options, const Start& start) {
+  if (!start.checkpoint || start.weights_only) return;
+  const RunState state = start.state();
+  TrainConfig::Derived& d = config.derived;
+  d.train_iters = steps_of_run(config, state.iteration, state.consumed_train_samples);
+  // After a change of the batch size, weighted data must last for what is ahead.
+  d.train_samples = std::max(d.train_samples, samples_of_run(config, state));
+  if (!config.no_load_rng) options.seed = static_cast<uint32_t>(state.seed);
+}
+
+void check_data(const TrainConfig& config, const Start& start, const indexed::TrainingData& data,
+                cli::Console& console) {
+  if (start.checkpoint && !start.weights_only) {
+    note_order(config, start.checkpoint->meta(), data, console);
+    note_settings(config, start.checkpoint->meta(), console);
+  }
+  check_samples(config, start.state(), data, console);
 }
 
 void follow_checkpoint(const TrainConfig& config, const Vocabulary& vocabulary, ModelSpec& spec,

@@ -104,12 +104,10 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
-  if (meta && train_) note_changes(config, *meta, *train_, parts_.console);
   if (config.eval_iters > 0) {
     valid_ = loader(1);
     test_ = loader(2);
   }
-  check_samples();
   if (!config.save.empty() && !config.skip_train) {
     saver_ = std::make_unique<Saver>(
         parts_.engine, SaverOptions{.root = config.save,
@@ -179,7 +177,7 @@ void TrainingLoop::begin(Start start) {
         concat(error.what(), "; ",
                offer_before(parts_.config, checkpoint.path(), checkpoint.meta().state.iteration)));
   }
-  state_ = start.weights_only ? RunState{} : checkpoint.meta().state;
+  state_ = start.state();
   if (start.weights_only || parts_.config.no_load_rng) state_.seed = parts_.config.seed;
   if (start.optimizer) {
     engine.set_state(restore_state(state_));
@@ -221,33 +219,6 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .reset_attention_mask = config.reset_attention_mask,
                          .sliding_window = parts_.spec.sliding_window,
                          .starts_over = split == 1});
-}
-
-// A blend without weights has as many samples as its datasets, whatever the run needs: this is
-// reported now, not when they run out.
-void TrainingLoop::check_samples() const {
-  const std::array<int64_t, 3> wanted = requested_samples(parts_.config);
-  const auto check = [&](const BatchLoader* loader, int64_t needed, const char* what) {
-    if (!loader || loader->num_samples() >= needed) return;
-    throw indexed::FormatError(concat("the ", what, " data has ", loader->num_samples(),
-                                      " samples, the run needs ", needed,
-                                      ": give weights with --data-path, or fewer steps"));
-  };
-  if (!train_ && !parts_.config.skip_train) {
-    throw indexed::FormatError(
-        concat("--split ", parts_.config.derived.split, " leaves no samples for training"));
-  }
-  const int64_t ahead = parts_.config.derived.train_iters - state_.iteration;
-  if (!parts_.config.skip_train)
-    check(train_.get(), batches_.samples_after(ahead, state_.consumed_train_samples), "training");
-  for (const std::string& split : splits_asked(parts_.config)) {
-    const BatchLoader* loader = split == "valid" ? valid_.get() : test_.get();
-    if (split == "train" || loader || parts_.config.eval_iters == 0) continue;
-    parts_.console.note(concat("--split ", parts_.config.derived.split, " leaves no document for ",
-                               split, ": there is no such evaluation"));
-  }
-  check(valid_.get(), wanted[1], "validation");
-  check(test_.get(), wanted[2], "test");
 }
 
 double TrainingLoop::fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches) {

@@ -23,47 +23,10 @@
 #include "trainer/session/loss_plot.h"
 #include "trainer/session/memory_copies.h"
 #include "trainer/session/saver.h"
+#include "trainer/session/start.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {
-
-/// The checkpoint from which a run starts, opened before any memory is allocated.
-struct Start {
-  std::optional<Checkpoint> checkpoint;
-  bool in_memory = false;     ///< It is not on disk.
-  bool weights_only = false;  ///< --finetune, --pretrained-checkpoint.
-  bool optimizer = true;      ///< load moments and scaler.
-};
-
-/// Sets fields of `spec` that the command leaves open from the run's starting checkpoint, which is
-/// `in_memory` if that is not null: the
-/// family, and the padded vocabulary, if the command's differs only because padding depends on the
-/// number of tensor-parallel ranks. Says if that checkpoint has another tokenizer.
-/// Errors: indexed::FormatError for a damaged checkpoint.
-void follow_checkpoint(const TrainConfig& config, const Vocabulary& vocabulary, ModelSpec& spec,
-                       cli::Console& console, const Checkpoint* in_memory);
-
-/// offer_previous for the damaged checkpoint `path` that the command loads, with the flags that
-/// take another one: those of --load, or --pretrained-checkpoint where `path` comes from there.
-std::string offer_before(const TrainConfig& config, const std::string& path, int64_t iteration);
-
-/// Opens the checkpoint `path` that the command loads.
-/// Errors: indexed::FormatError for a damaged one, with what offer_before() says.
-Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config);
-
-/// Says which settings of the steps, that need not stay the same, differ from those of `meta`. And
-/// that samples will come in another order than when it was written, if the loader's last or next
-/// ones at its step are not those that it records, and which flags have changed.
-void note_changes(const TrainConfig& config, const CheckpointMeta& meta, const BatchLoader& loader,
-                  cli::Console& console);
-
-/// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
-/// schedule are the same, and prints what will happen. `in_memory` takes precedence over both: the
-/// run itself has left it. Errors: cli::UsageError for a model or
-/// schedule that differs; indexed::FormatError for a damaged checkpoint, naming the previous
-/// undamaged one.
-Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
-                 cli::Console& console, std::optional<Checkpoint> in_memory);
 
 /// The parts that a loop uses; all outlive it.
 struct LoopParts {
@@ -101,7 +64,6 @@ class TrainingLoop {
   using Clock = std::chrono::steady_clock;
 
   void begin(Start start);
-  void check_samples() const;
   std::unique_ptr<BatchLoader> loader(int64_t split) const;
   /// Returns the batch's weight within an evaluation: 1, or the number of tokens that count.
   double fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches);

@@ -77,6 +77,11 @@ TEST(BatchSchedule, CountsAsStepByStep) {
           for (int64_t n = 0; n < 1500; n += 1 + n / 20) {
             EXPECT_EQ(schedule.steps_for(n), stepped(schedule, n, kMost, true)) << n;
             EXPECT_EQ(schedule.samples_after(n), stepped(schedule, kMost, n, false)) << n;
+            // Of the steps from `n` on, those of all less those before.
+            std::map<int64_t, int64_t> counts = schedule.steps_by_microbatches(n + 30);
+            for (const auto& [size, steps] : schedule.steps_by_microbatches(n))
+              if ((counts[size] -= steps) == 0) counts.erase(size);
+            EXPECT_EQ(schedule.steps_by_microbatches(30, schedule.samples_after(n)), counts) << n;
           }
         }
       }

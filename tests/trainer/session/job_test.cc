@@ -17,7 +17,7 @@
 #include "tools/cli/fields.h"
 #include "trainer/session/memory_start.h"
 #include "trainer/session/restart.h"
-#include "trainer/session/training_loop.h"
+#include "trainer/session/start.h"
 #include "trainer/spec/families.h"
 
 namespace trainer {

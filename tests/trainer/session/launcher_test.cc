@@ -19,7 +19,6 @@
 #include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
 #include "trainer/session/stop.h"
-#include "trainer/session/training_loop.h"
 
 namespace trainer {
 namespace {
