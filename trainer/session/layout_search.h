@@ -51,7 +51,8 @@ struct LeastMemory {
 
 /// The result of the search.
 struct SearchResult {
-  std::vector<Choice> best;  ///< At most `top`, the fastest first.
+  /// At most `top`, the fastest first; of times within 1%, the one with fewer micro-batches.
+  std::vector<Choice> best;
   int64_t enumerated = 0, costed = 0;
   int64_t slower_by_bound = 0;  ///< Not costed: too slow with any recomputation.
   int64_t no_room = 0;          ///< Costed, but do not fit, or only with recomputation that is of

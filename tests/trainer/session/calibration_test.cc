@@ -1,5 +1,6 @@
 // How a device is measured: what is repeated how often, what is left out, and what it takes. The
-// device here computes nothing: it counts, and sleeps where a test says how long a call takes.
+// device computes nothing: it counts, and sleeps where a test says how long a call takes; in the
+// last test it is the CPU.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/calibration.h"
@@ -21,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/auto_layout.h"
 
 namespace trainer {
@@ -314,6 +316,33 @@ TEST(CalibrationTest, Fp8ByTheScalesThatTheDeviceHas) {
               UnorderedElementsAre("fp8", "fp8_weight", "quantize", "fp8_rows", "fp8_rows_weight",
                                    "quantize_in_rows", "fp8_blocks", "fp8_blocks_weight",
                                    "quantize_in_blocks"));
+}
+
+// A device is measured through the interface that steps use; small sizes on the CPU.
+TEST(CalibrationTest, MeasuresADevice) {
+  ops::cpu::CpuOps ops(1);
+  Card card = processor_card(1);
+  card.watts = 1;
+  const CalibrationPlan plan{.seconds = 0.2,
+                             .limit_seconds = 0.2,
+                             .dtype = DType::f32,
+                             .carrier_rows = 64,
+                             .carrier_width = 64,
+                             .most_rows = 1024,
+                             .most_width = 256,
+                             .most_bytes = 20 << 20,
+                             .beyond_caches = false};
+  calibrate(ops, plan, card);
+  EXPECT_EQ(card.products.size(), 12u);
+  ASSERT_EQ(card.attention.size(), 1u);
+  EXPECT_GT(card.attention.front().backward_tflops, 0);
+  EXPECT_GE(card.passes.size(), 2u);
+  EXPECT_GT(card.launch_us, 0);
+  for (const ProductRate& p : card.products) {
+    EXPECT_GT(p.tflops, 1e-5);
+    EXPECT_LT(p.tflops, 10);
+  }
+  EXPECT_EQ(card_text(parse_card(card_text(card), "cpu.json")), card_text(card));
 }
 
 }  // namespace
