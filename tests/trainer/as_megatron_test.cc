@@ -195,6 +195,8 @@ TEST_F(AsMegatronTest, SettingsThatChangeWithAResumeAreSaid) {
   EXPECT_THAT(ended.err,
               HasSubstr("trainer: --adam-beta2 was 0.999, is 0.5; --eod-mask-loss was false, "
                         "is true: from here on the command's counts\n"));
+  EXPECT_THAT(run(again + Words{"--exp-avg-dtype", "bf16", "--fp8-format", "e4m3"}).err,
+              HasSubstr("--fp8-format was off, is e4m3; --exp-avg-dtype was fp32, is bf16: from"));
 }
 
 // Before the type of a tokenizer said how many tokens there are, --vocab-size did: what was trained

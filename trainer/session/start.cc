@@ -176,11 +176,19 @@ std::vector<std::string> changes_of(std::initializer_list<const char*> flags, co
   return changes;
 }
 
+// With the flags that are not given and have no value then: they are off.
+Flags with_those_off(Flags flags) {
+  for (const char* flag : {"fp8-format", "loss-scale"}) flags.try_emplace(flag, 1, "off");
+  return flags;
+}
+
 void note_settings(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
-  const std::vector<std::string> changes = changes_of(
-      {"adam-beta1", "adam-beta2", "adam-eps", "clip-grad", "hidden-dropout", "attention-dropout",
-       "eod-mask-loss", "reset-position-ids", "reset-attention-mask", "calculate-per-token-loss"},
-      meta.config, flag_values(config));
+  const std::vector<std::string> changes =
+      changes_of({"fp16", "bf16", "loss-scale", "fp8-format", "fp8-recipe", "exp-avg-dtype",
+                  "grad-reduce-in-bf16", "adam-beta1", "adam-beta2", "adam-eps", "muon-momentum",
+                  "clip-grad", "hidden-dropout", "attention-dropout", "eod-mask-loss",
+                  "reset-position-ids", "reset-attention-mask", "calculate-per-token-loss"},
+                 with_those_off(meta.config), with_those_off(flag_values(config)));
   if (!changes.empty())
     console.note(concat(cli::join(changes, "; "), ": from here on the command's counts"));
 }
