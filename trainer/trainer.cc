@@ -146,21 +146,12 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
 
 // Says that a run which begins before the newest checkpoint in --save will write over it.
 void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::Console& console) {
-  if (config.save.empty() || config.skip_train) return;
-  const int64_t begins =
-      start.checkpoint && !start.weights_only ? start.checkpoint->meta().state.iteration : 0;
-  int64_t there = 0;
-  try {
-    const std::vector<int64_t> stored = stored_iterations(config.save);
-    there = tracked_iteration(config.save).value_or(stored.empty() ? 0 : stored.back());
-  } catch (const std::exception&) {  // what names the newest one cannot be read
-    return;
-  }
-  if (there <= begins) return;
-  console.note(concat(
-      config.save, ": has checkpoints up to step ", there, ", this run begins at step ", begins,
-      ": it replaces checkpoints of the same steps and removes later metrics; --load ", config.save,
-      " goes on from step ", there));
+  const int64_t there = newest_replaced(config, start);
+  if (there == 0) return;
+  console.note(concat(config.save, ": has checkpoints up to step ", there,
+                      ", this run begins at step ", start.state().iteration,
+                      ": it replaces checkpoints of the same steps; --load ", config.save,
+                      " goes on from step ", there));
 }
 
 // Says which checkpoints --keep-last will not remove, although they are in --save.

@@ -99,6 +99,21 @@ TEST_F(DryRunTest, RefusesWhatTheRunRefuses) {
   }
 }
 
+TEST_F(DryRunTest, LooksAtTheDiskOfSave) {
+  const Ended there = run({"--dry-run", "--save", "not/yet"});
+  EXPECT_EQ(there.status, 0) << there.err;
+  EXPECT_THAT(there.out,
+              ContainsRegex("\ncheckpoint  [0-9.]+ KiB on disk \\([0-9.]+ .iB free\\), "));
+  const Ended below = run({"--dry-run", "--save", "d.idx/s"});
+  EXPECT_EQ(below.status, 1);
+  EXPECT_THAT(below.out, ContainsRegex("on disk \\(.*/d.idx: not a directory\\), and as much"));
+  const Ended large =
+      run({"--dry-run", "--save", "s", "--num-layers", "2000", "--hidden-size", "16384",
+           "--num-attention-heads", "128", "--gpu", "h200", "--device", "auto"});
+  EXPECT_EQ(large.status, 1);
+  EXPECT_THAT(large.out, ContainsRegex("TiB on disk \\(does not fit: [0-9.]+ .iB free\\), and"));
+}
+
 TEST_F(DryRunTest, WritesNothing) {
   const std::vector<std::string> before = names();
   const Words words = {"--data-path", "1", "d",         "--data-cache-path", "cache",

@@ -219,8 +219,11 @@ TEST_F(FoldersTest, MetricsOfAnotherRunAreNotRemoved) {
   }
   const Ended again = in("a");
   EXPECT_EQ(again.status, 0);
-  EXPECT_THAT(again.err, ContainsRegex("m.jsonl: lines 1 to [0-9]+ are removed: this run begins at "
-                                       "step 0\n"));
+  EXPECT_THAT(again.err, ContainsRegex("m.jsonl: lines 1 to [0-9]+ are moved to m.jsonl.1: this "
+                                       "run begins at step 0\n"));
+  EXPECT_EQ(read("m.jsonl.1"), lines);
+  EXPECT_THAT(in("a").err, HasSubstr(" are moved to m.jsonl.2: "));
+  EXPECT_EQ(read("m.jsonl.1"), lines);
   EXPECT_EQ(std::ranges::count(read("m.jsonl"), '\n'), std::ranges::count(lines, '\n'));
   // The checkpoint says so, too, where config.toml is the user's.
   std::ofstream(folder_ + "/a/config.toml", std::ios::app) << "# mine\n";

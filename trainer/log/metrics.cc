@@ -77,11 +77,13 @@ void refuse_foreign(const std::string& path) {
 struct Removed {
   int64_t first = 0, last = 0, count = 0;
   bool later = false;  ///< some are of later iterations, and not only of the end of a run.
+  std::string lines = {};
 
-  void add(int64_t line, bool is_later) {
-    if (count++ == 0) first = line;
-    last = line;
+  void add(int64_t number, const std::string& line, bool is_later) {
+    if (count++ == 0) first = number;
+    last = number;
     later |= is_later;
+    lines += line + "\n";
   }
   // "line 7", "lines 7 to 9", "3 of lines 7 to 12"
   std::string text() const {
@@ -116,7 +118,7 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations,
     const bool keep = stays(record, iterations);
     if (keep) kept += line + "\n";
     if (!keep && record.is_object())
-      removed.add(number, record.value("iteration", int64_t{0}) > iterations);
+      removed.add(number, line, record.value("iteration", int64_t{0}) > iterations);
     changed |= !keep || zeros > 0 || in.eof();
     from_within |= keep && changed;
     if (keep && record.contains("lm_loss") && !record.contains("validation"))
@@ -133,6 +135,20 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations,
   out.write(kept);
   out.commit();
   return last;
+}
+
+// Writes `lines` into a new file beside `path`, and returns its name.
+std::string move_aside(const std::string& path, const std::string& lines) {
+  for (int number = 1;; ++number) {
+    const std::string name = indexed::message(path, ".", number);
+    std::error_code none;
+    if (std::filesystem::symlink_status(name, none).type() != std::filesystem::file_type::not_found)
+      continue;
+    indexed::OutputFile out(name, indexed::Existing::refuse);
+    out.write(lines);
+    out.commit();
+    return name;
+  }
 }
 
 }  // namespace
@@ -194,9 +210,12 @@ std::string Metrics::take_over() const {
           path, ": ", lines.text(), verb, " of another run, and a run that begins at step ", begins,
           " would remove ", lines.count == 1 ? "it" : "them",
           ": name another file (--metrics-file), or remove this one"));
-    if (options_.say && lines.later)
-      options_.say(indexed::message(path, ": ", lines.text(), verb, " removed: this run begins at ",
-                                    "step ", begins));
+    if (!lines.later) return;
+    std::string what = "removed";
+    if (options_.moves_later) what = "moved to " + move_aside(path, lines.lines);
+    if (options_.say)
+      options_.say(indexed::message(path, ": ", lines.text(), verb, " ", what,
+                                    ": this run begins at step ", begins));
   };
   const std::optional<int64_t> last = forget_after(path, begins, remove);
   if (last && *last > 0 && options_.from_elsewhere && options_.say)

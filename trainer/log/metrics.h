@@ -35,6 +35,9 @@ struct MetricsOptions {
   /// What has those iterations lies elsewhere: the metrics file may have another run's lines.
   bool from_elsewhere = false;
   bool only_adds = false;  ///< A run that only evaluates removes no line.
+  /// The checkpoints of later iterations are still there, and so their lines are kept in a file of
+  /// their own: PATH.1, or the next number that is free.
+  bool moves_later = false;
   /// Lines that would have to be removed are another run's: then the run does not begin.
   bool is_of_others = false;
   std::function<void(const std::string&)> say = {};  ///< as in LogFileOptions.
@@ -55,7 +58,7 @@ class Metrics {
   /// that died after its last checkpoint: these, and an incomplete line, are removed, so that the
   /// file describes one run. The same is done for TensorBoard. Lines that such a run had kept in
   /// memory are reported as missing. With `from_elsewhere` it is only said which lines stay. It is
-  /// said which lines are removed.
+  /// said which lines are removed, or moved.
   /// Errors: as LogFile; std::runtime_error naming a metrics file that has other content, that
   /// another trainer writes, or whose lines to be removed are another run's (`is_of_others`).
   Metrics(MetricsOptions options, double time);

@@ -5,11 +5,16 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/dry_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
@@ -202,17 +207,40 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
                     plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
 }
 
-// Prints what all ranks together write to disk, and hold in host memory meanwhile.
-void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
+// Bytes that may still be written to a folder, which need not exist yet. Errors: std::system_error
+// where nothing can be written.
+int64_t free_bytes_of(const std::string& folder) {
+  std::filesystem::path there = std::filesystem::absolute(folder);
+  while (!std::filesystem::exists(there) && there.has_relative_path()) there = there.parent_path();
+  const bool is_folder = std::filesystem::is_directory(there);
+  if (!is_folder || access(there.c_str(), W_OK | X_OK) != 0)
+    throw std::system_error(is_folder ? errno : ENOTDIR, std::generic_category(), there);
+  return static_cast<int64_t>(std::filesystem::space(there).available);
+}
+
+// Prints what all ranks together write to disk, and hold in host memory meanwhile; false if the
+// disk does not take it.
+bool print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options, const Cluster& cluster) {
-  if (config.save.empty()) return;
+  if (config.save.empty() || config.skip_train) return true;
   const int64_t bytes = checkpoint_bytes(spec, options, !config.no_save_optim);
-  cli::print_format("checkpoint  %s on disk, and as much host memory, over all ranks\n",
-                    cli::readable_bytes(static_cast<double>(bytes)).c_str());
+  bool fits = false;
+  std::string room;
+  try {
+    const int64_t free = free_bytes_of(config.save);
+    fits = bytes <= free;
+    room = cli::concat(fits ? "" : "does not fit: ", cli::readable_bytes(static_cast<double>(free)),
+                       " free");
+  } catch (const std::system_error& error) {
+    room = cli::one_line(cli::describe(error));
+  }
+  cli::print_format("checkpoint  %s on disk (%s), and as much host memory, over all ranks\n",
+                    cli::readable_bytes(static_cast<double>(bytes)).c_str(), room.c_str());
   if (config.in_memory_checkpoint)
     cli::print_format(
         "in memory   %s\n",
         in_memory_note(config, spec, options, cluster.world_size / cluster.local_size).c_str());
+  return fits;
 }
 
 // A card with only two rates.
@@ -301,7 +329,7 @@ int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card
   if (!config.schedule_svg.empty())
     draw_schedule(config.schedule_svg, options, static_cast<int>(plans.size()));
   print_memory(plans, most, room);
-  print_checkpoint(config, spec, options, cluster);
+  const bool can_save = print_checkpoint(config, spec, options, cluster);
   cli::finish_stdout();
   const bool fits = !room.bytes || most.total_bytes + room.beside_bytes <= *room.bytes;
   if (!fits)
@@ -319,7 +347,7 @@ int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card
         "step        %.4g flop, %.4g bytes moved; no time without a card: --gpu names one\n",
         busiest.step_flops, busiest.step_bytes_moved);
   }
-  return readable && fits ? 0 : 1;
+  return readable && can_save && fits ? 0 : 1;
 }
 
 }  // namespace trainer

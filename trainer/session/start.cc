@@ -245,6 +245,18 @@ void check_samples(const TrainConfig& config, const RunState& state,
 
 }  // namespace
 
+int64_t newest_replaced(const TrainConfig& config, const Start& start) {
+  if (config.save.empty() || config.skip_train) return 0;
+  try {
+    const std::vector<int64_t> stored = stored_iterations(config.save);
+    const int64_t newest =
+        tracked_iteration(config.save).value_or(stored.empty() ? 0 : stored.back());
+    return newest > start.state().iteration ? newest : 0;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 int64_t samples_of_run(const TrainConfig& config, const RunState& state) {
   return BatchSchedule(config).samples_after(
       std::max<int64_t>(config.derived.train_iters - state.iteration, 0),

@@ -101,6 +101,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   const bool elsewhere = !loaded.empty() && !lies_in(loaded, config.save);
   std::optional<CheckpointMeta> meta;
   if (start.checkpoint && !start.weights_only) meta = start.checkpoint->meta();
+  const bool replaces = newest_replaced(config, start) > 0;
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
@@ -135,6 +136,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .last_interval = first_iteration_ - state_.interval_steps,
           .from_elsewhere = elsewhere,
           .only_adds = config.skip_train,
+          .moves_later = replaces,
           .is_of_others = has_file && has_metrics_of_others(config, parts_.job.launch(),
                                                             meta && !elsewhere ? &*meta : nullptr),
           .say = [this](const std::string& line) { parts_.console.error(line); }},
