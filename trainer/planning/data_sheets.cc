@@ -38,22 +38,27 @@ constexpr DataSheet kDataSheets[] = {
     {"a100-80gb", 312, 2.039, 108, 400, 240},
     {"a100-pcie-40gb", 312, 1.555, 108, 250, 20},
     {"a100-pcie-80gb", 312, 1.935, 108, 300, 20},
+    {"a800-40gb", 312, 1.555, 108, 250, 20},
     {"a800-80gb", 312, 2.039, 108, 400, 160},
     {"a800-pcie-80gb", 312, 1.935, 108, 300, 20},
     {"a10", 125, 0.600, 72, 150, 20},
     {"a40", 149.7, 0.696, 84, 300, 20},
+    {"a5000", 111.1, 0.768, 64, 230, 20},
     {"a6000", 154.8, 0.768, 84, 300, 20},
     {"rtx3090", 71, 0.936, 82, 350, 10},
     {"l4", 121, 0.300, 58, 72, 20},
     {"l20", 119.5, 0.864, 92, 275, 20},
+    {"l40", 181, 0.864, 142, 300, 20},
     {"l40s", 362, 0.864, 142, 350, 20},
     {"rtx6000-ada", 364, 0.960, 142, 300, 20},
+    {"rtx4080", 97.5, 0.717, 76, 320, 10},
     {"rtx4090", 165.2, 1.008, 128, 450, 10},
     {"h100-80gb", 989.4, 3.35, 132, 700, 320},
     {"h100-pcie", 756, 2.0, 114, 350, 40},
     {"h100-nvl", 835, 3.9, 132, 400, 240},
     {"h800", 989.4, 3.35, 132, 700, 160},
     {"h800-pcie", 756, 2.0, 114, 350, 40},
+    {"h800-nvl", 835, 3.9, 132, 400, 160},
     {"h20", 148, 4.0, 78, 400, 320},
     {"h20-3e", 148, 4.8, 78, 400, 320},
     {"gh200-96gb", 989.4, 4.0, 132, 900, 320},
@@ -97,6 +102,9 @@ constexpr DriverName kDriverNames[] = {
     {"NVIDIA GH200 144G HBM3e", "gh200-144gb"},
 };
 
+/// Words that make a name that of a card with fewer or more multiprocessors.
+constexpr const char* kOtherCards[] = {"d", "laptop", "super", "ti"};
+
 }  // namespace
 
 void assume_copies(Card& card) noexcept {
@@ -109,13 +117,19 @@ const ops::Gpu* find_product(std::string_view product) {
   for (const auto& [known, name] : kDriverNames)
     if (product == known) return ops::find_gpu(name);
   const std::set<std::string> wanted = words_of(product);
+  const auto is_another = [&](const std::set<std::string>& words) {
+    return std::ranges::any_of(kOtherCards, [&](const char* word) {
+      return wanted.contains(word) && !words.contains(word);
+    });
+  };
   // All words of a card's name must be in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
   const ops::Gpu* best = nullptr;
   size_t most = 0;
   for (const ops::Gpu& gpu : ops::known_gpus()) {
     for (const std::string_view name : {gpu.name, gpu.product}) {
       const std::set<std::string> words = words_of(name);
-      if (words.size() <= most || !std::ranges::includes(wanted, words)) continue;
+      if (words.size() <= most || !std::ranges::includes(wanted, words) || is_another(words))
+        continue;
       best = &gpu, most = words.size();
     }
   }

@@ -356,7 +356,12 @@ TEST(CardTest, EveryCardHasATable) {
   EXPECT_EQ(find_product("NVIDIA GH200 480GB")->name, "gh200-96gb");
   EXPECT_EQ(find_product("NVIDIA GH200 144G HBM3e")->name, "gh200-144gb");
   EXPECT_EQ(find_product("NVIDIA GeForce RTX 4090")->name, "rtx4090");
+  EXPECT_EQ(find_product("NVIDIA A800 40GB Active")->name, "a800-40gb");
+  EXPECT_EQ(find_product("NVIDIA L40")->name, "l40");
   EXPECT_EQ(find_product("NVIDIA A1000"), nullptr);
+  for (const char* other : {"NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU",
+                            "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4080 SUPER"})
+    EXPECT_EQ(find_product(other), nullptr) << other;
 }
 
 TEST(CardTest, DamagedTablesAreRefusedByPlace) {
