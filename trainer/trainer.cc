@@ -368,7 +368,8 @@ int dry_run_here(TrainConfig& config, Prepared& prepared, Job& job, cli::Console
   const std::optional<CardChoice> found = for_gpu ? find_card(config) : std::nullopt;
   const bool absent = for_gpu && (visible_gpus(config) == 0 || !config.gpu.empty());
   const std::unique_ptr<ops::Ops> ops = absent ? nullptr : job.open_device();
-  return dry_run(run, start, ops.get(), found ? &found->card : nullptr, console);
+  return dry_run(run, start, prepared.vocabulary, ops.get(), found ? &found->card : nullptr,
+                 console);
 }
 
 // What a restart with fewer ranks needs: the command line as it was given, before anything followed

@@ -147,14 +147,43 @@ void draw_schedule(const std::string& path, const EngineOptions& options, int st
   cli::print_format("picture     %s\n", cli::one_line(path).c_str());
 }
 
+// Reads what the run reads first, of each split: most data of another vocabulary shows there.
+// Errors: as BatchLoader::fill.
+void read_first_batches(const TrainConfig& config, const Start& start,
+                        const indexed::TrainingData& data, const Vocabulary& vocabulary) {
+  const RunState state = start.state();
+  const auto length = static_cast<size_t>(config.seq_length);
+  std::vector<int32_t> tokens(length), labels(length), positions(length);
+  std::vector<float> loss_mask(length);
+  const auto read = [&](int64_t split, int64_t first, int64_t count) {
+    if (data.split(split) == nullptr) return;
+    const BatchLoader loader(data, *data.split(split),
+                             {.seq_length = config.seq_length,
+                              .micro_batch_size = 1,
+                              .vocab_size = vocabulary.vocab_size,
+                              .one_above = vocabulary.one_above,
+                              .starts_over = split == 1});
+    for (int64_t sample = first; sample < first + count; ++sample)
+      loader.fill(sample, 1, {tokens, labels, positions, loss_mask});
+  };
+  const BatchSchedule batches(config);
+  if (!config.skip_train && state.iteration < config.derived.train_iters)
+    read(0, state.consumed_train_samples, batches.global_batch_size(state.consumed_train_samples));
+  if (config.eval_iters == 0) return;
+  read(1, config.skip_train ? 0 : state.consumed_valid_samples, config.derived.global_batch_size);
+  read(2, 0, config.derived.global_batch_size);
+}
+
 // Prints how much data there is and how much the whole run reads; false if the run cannot read it.
-bool print_data(const TrainConfig& config, const Start& start, cli::Console& console) {
+bool print_data(const TrainConfig& config, const Start& start, const Vocabulary& vocabulary,
+                cli::Console& console) {
   if (config.data_path.empty() && config.data_args_path.empty() && config.train_data_path.empty() &&
       config.per_split_data_args_path.empty())
     return true;
   try {
     const indexed::TrainingData data = open_training_data(config, indexed::CacheUse::read);
     check_data(config, start, data, console);
+    read_first_batches(config, start, data, vocabulary);
     int64_t tokens = 0;
     for (const indexed::IndexedDataset& dataset : data.datasets()) tokens += dataset.num_tokens();
     cli::print_format("data        %s tokens", cli::with_commas(tokens).c_str());
@@ -218,19 +247,17 @@ int64_t free_bytes_of(const std::string& folder) {
   return static_cast<int64_t>(std::filesystem::space(there).available);
 }
 
-// Prints what all ranks together write to disk, and hold in host memory meanwhile; false if the
-// disk does not take it.
-bool print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
+// Prints what all ranks together write to disk, and hold in host memory meanwhile. What the disk
+// has is only said: the run may be meant for another machine.
+void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options, const Cluster& cluster) {
-  if (config.save.empty() || config.skip_train) return true;
+  if (config.save.empty() || config.skip_train) return;
   const int64_t bytes = checkpoint_bytes(spec, options, !config.no_save_optim);
-  bool fits = false;
   std::string room;
   try {
     const int64_t free = free_bytes_of(config.save);
-    fits = bytes <= free;
-    room = cli::concat(fits ? "" : "does not fit: ", cli::readable_bytes(static_cast<double>(free)),
-                       " free");
+    room = cli::concat(bytes <= free ? "" : "does not fit: ",
+                       cli::readable_bytes(static_cast<double>(free)), " free");
   } catch (const std::system_error& error) {
     room = cli::one_line(cli::describe(error));
   }
@@ -240,7 +267,6 @@ bool print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
     cli::print_format(
         "in memory   %s\n",
         in_memory_note(config, spec, options, cluster.world_size / cluster.local_size).c_str());
-  return fits;
 }
 
 // A card with only two rates.
@@ -297,8 +323,8 @@ void print_time(const PlannedRun& run, const Start& start, const Cluster& cluste
 
 }  // namespace
 
-int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card* card,
-            cli::Console& console) {
+int dry_run(const PlannedRun& run, const Start& start, const Vocabulary& vocabulary, ops::Ops* ops,
+            const Card* card, cli::Console& console) {
   const Cluster& cluster = run.cluster;
   const TrainConfig& config = run.config;
   const ModelSpec& spec = run.spec;
@@ -324,12 +350,12 @@ int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card
                     spec.family.empty() ? "no family" : spec.family.c_str(),
                     static_cast<long long>(spec.padded_vocab_size));
   print_start(start);
-  const bool readable = print_data(config, start, console);
+  const bool readable = print_data(config, start, vocabulary, console);
   print_layout(config, options, plans);
   if (!config.schedule_svg.empty())
     draw_schedule(config.schedule_svg, options, static_cast<int>(plans.size()));
   print_memory(plans, most, room);
-  const bool can_save = print_checkpoint(config, spec, options, cluster);
+  print_checkpoint(config, spec, options, cluster);
   cli::finish_stdout();
   const bool fits = !room.bytes || most.total_bytes + room.beside_bytes <= *room.bytes;
   if (!fits)
@@ -347,7 +373,7 @@ int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card
         "step        %.4g flop, %.4g bytes moved; no time without a card: --gpu names one\n",
         busiest.step_flops, busiest.step_bytes_moved);
   }
-  return readable && can_save && fits ? 0 : 1;
+  return readable && fits ? 0 : 1;
 }
 
 }  // namespace trainer

@@ -12,12 +12,11 @@
 
 namespace trainer {
 
-/// Prints the report on stdout; returns the exit status: 0, or 1 if memory or the disk of --save
-/// does not suffice, or the data cannot be opened or is too short. `start`: where the run begins,
-/// settled in `run`. `ops`: the run's device, or null if it is elsewhere. `card`: the table to use;
-/// without one this machine's device is measured briefly, and for one that is elsewhere no time is
-/// estimated.
-int dry_run(const PlannedRun& run, const Start& start, ops::Ops* ops, const Card* card,
-            cli::Console& console);
+/// Prints the report on stdout; returns the exit status: 0, or 1 if memory does not suffice, or the
+/// data cannot be read or is too short. `start`: where the run begins, settled in `run`. `ops`: the
+/// run's device, or null if it is elsewhere. `card`: the table to use; without one this machine's
+/// device is measured briefly, and for one that is elsewhere no time is estimated.
+int dry_run(const PlannedRun& run, const Start& start, const Vocabulary& vocabulary, ops::Ops* ops,
+            const Card* card, cli::Console& console);
 
 }  // namespace trainer
