@@ -19,6 +19,7 @@
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 #include "trainer/config/neox_keys.h"
+#include "trainer/config/neox_mlp.h"
 #include "trainer/config/yaml_members.h"
 
 namespace trainer {
@@ -90,7 +91,13 @@ class NeoxReader {
   void apply() {
     rename("gas", "gradient_accumulation_steps");
     rename("clip_grad", "gradient_clipping");
+    const bool own_bias = given_.contains("mlp-bias");
     model();
+    if (config_.mlp_bias && !own_bias && config_.activation == "swiglu" &&
+        !places_.contains("use_bias_in_mlp"))
+      remarks.push_back(concat(names_,
+                               ": without use_bias_in_mlp the MLP has biases, as in GPT-NeoX since "
+                               "September 2024; Llama's has none: use_bias_in_mlp: false"));
     initial_values();
     optimizer();
     left_out();
@@ -180,12 +187,14 @@ class NeoxReader {
                rms_eps = take("rms_norm_epsilon", 1e-8);
     set(rms ? "rms_norm_epsilon" : "layernorm_epsilon", "norm-epsilon", rms ? rms_eps : layer_eps);
     const bool fused = on("rmsnorm_fusion");
-    // x / (rms + epsilon); fused, as Transformer Engine's and here: x / sqrt(rms^2 + epsilon).
+    // x / (rms + epsilon) before pull request 1345; since then, fused, as Transformer Engine's and
+    // here: x / sqrt(rms^2 + epsilon).
     if (norm == "rmsnorm" && !fused && rms_eps.is_number() && rms_eps.get<double>() > 1e-8)
       remarks.push_back(concat(places_.contains("norm") ? places_.at("norm") : names_,
                                ": rms_norm_epsilon ", rms_eps.dump(),
-                               " is added to the root of the mean square in GPT-NeoX without "
-                               "rmsnorm_fusion, here under the root: the outputs differ"));
+                               " is added to the root of the mean square in GPT-NeoX before May "
+                               "2025 without rmsnorm_fusion, here under the root: the outputs "
+                               "differ from those"));
     const json positions = take("pos_emb", "learned");
     if (positions != "learned" && positions != "rotary" && positions != "none")
       refuse("pos_emb", positions, "permitted are learned, rotary and none");
@@ -196,29 +205,73 @@ class NeoxReader {
     if (on("no_weight_tying")) set("no_weight_tying", "untie-embeddings-and-output-weights", true);
     if (on("gpt_j_residual")) set("gpt_j_residual", "parallel-residual", true);
     if (on("gpt_j_tied")) fail("gpt_j_tied", ": attention and MLP have a norm each here");
-    activation();
-    const bool attention = on("use_bias_in_attn_linear", true), mlp = on("use_bias_in_mlp", true);
-    if (attention != mlp) fail("use_bias_in_mlp", ": biases are in all linears here, or in none");
-    if (!attention) set("use_bias_in_mlp", "disable-bias-linear", true);
+    biases(mlp());
     if (!on("use_bias_in_norms", true) && !rms)
       fail("use_bias_in_norms", " false: a layernorm has a bias here");
-    attention_kinds(take("attention_config"));
-    for (const char* key : {"intermediate_size", "feedforward_size"})
-      if (const json width = take(key); !width.is_null()) set(key, "ffn-hidden-size", width);
+    const json kinds = take("attention_config");
+    attention_kinds(kinds);
+    sliding_window(kinds);
     if (const json groups = take("num_kv_heads"); !groups.is_null()) {
       set("num_kv_heads", "group-query-attention", true);
       set("num_kv_heads", "num-query-groups", groups);
     }
   }
 
-  // Megatron's fused GELU is the tanh form; without fusion it is the exact one.
-  void activation() {
+  // Whether its linears have biases.
+  bool mlp() {
+    MlpKeys keys;
+    if (const json type = take("mlp_type"); !type.is_null()) {
+      if (!type.is_string()) refuse("mlp_type", type, "permitted are regular and llama");
+      keys.type = type.get<std::string>();
+      if (keys.type == "regular") idle.push_back("mlp_type");
+    }
     const json name = take("activation", "gelu");
-    const bool fused = on("bias_gelu_fusion");
-    if (name != "gelu" && name != "relu")
-      refuse("activation", name,
-             "permitted are gelu and relu (GPT-NeoX's releases give gated MLPs other widths)");
-    set("activation", "activation", name == "relu" ? "relu" : fused ? "gelu_tanh" : "gelu_erf");
+    if (!name.is_string()) refuse("activation", name, "expected a name");
+    keys.activation = name.get<std::string>();
+    keys.bias_gelu_fusion = on("bias_gelu_fusion");
+    rename("feedforward_size", "intermediate_size");
+    const json size = take("intermediate_size", 0), unit = take("mlp_multiple_of", 0),
+               factor = take("expansion_factor", 0);
+    if (!given_.contains("ffn-hidden-size")) {
+      keys.hidden_size = hidden_size();
+      keys.intermediate_size = whole("intermediate_size", size);
+      keys.multiple_of = whole("mlp_multiple_of", unit);
+      if (!factor.is_number() || !(factor >= 0 && factor <= kMostSize))
+        refuse("expansion_factor", factor, "expected a number up to 2^30");
+      keys.expansion_factor = factor.get<double>();
+    }
+    const Mlp made = mlp_of(keys);
+    if (!made.why.empty()) fail(made.key, made.why);
+    set("activation", "activation", made.activation);
+    if (made.width > 0) set("intermediate_size", "ffn-hidden-size", made.width);
+    const bool bias = on("use_bias_in_mlp", true);
+    if (keys.type != "llama") return bias;
+    if (places_.contains("use_bias_in_mlp")) idle.push_back("use_bias_in_mlp");
+    return false;
+  }
+
+  int64_t whole(const std::string& key, const json& value) const {
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (!(number >= 0 && number <= kMostSize) || number != std::floor(number))
+      refuse(key, value, "expected a whole number up to 2^30");
+    return static_cast<int64_t>(number);
+  }
+
+  // 0 if it is not there, or set() will refuse it.
+  int64_t hidden_size() const {
+    if (given_.contains("hidden-size")) return *config_.hidden_size;
+    const auto found = keys_.find("hidden_size");
+    if (found == keys_.end() || found->second.is_null()) return 0;
+    if (!found->second.is_array()) return whole("hidden_size", found->second);
+    return found->second.size() == 1 ? whole("hidden_size", found->second[0]) : 0;
+  }
+
+  void biases(bool mlp) {
+    const bool attention = on("use_bias_in_attn_linear", true);
+    if (attention && mlp) return;
+    set("use_bias_in_mlp", "disable-bias-linear", true);
+    if (attention) set("use_bias_in_attn_linear", "attention-bias", true);
+    if (mlp) set("use_bias_in_mlp", "mlp-bias", true);
   }
 
   void attention_kinds(const json& value) {
@@ -231,6 +284,22 @@ class NeoxReader {
       if (part.is_number()) continue;
       attention_kinds(part);
     }
+  }
+
+  static bool all_flash(const json& kinds) {
+    if (!kinds.is_array()) return kinds == "flash" || kinds.is_number();
+    return std::ranges::all_of(kinds, all_flash);
+  }
+
+  // As many keys before the query's own, which flash attention alone heeds there.
+  void sliding_window(const json& kinds) {
+    const json width = take("sliding_window_width");
+    if (width.is_null() || given_.contains("sliding-window")) return;
+    if (kinds.is_null() || !all_flash(kinds))
+      refuse("sliding_window_width", width,
+             "GPT-NeoX heeds it in flash attention alone, which attention_config does not give to "
+             "all layers");
+    set("sliding_window_width", "sliding-window", whole("sliding_window_width", width) + 1);
   }
 
   bool on(const std::string& key, bool otherwise = false) {

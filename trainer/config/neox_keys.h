@@ -113,6 +113,7 @@ inline const std::set<std::string_view> kIdle = {"allow_chopped",
                                                  "scaled_upper_triang_masked_softmax_fusion",
                                                  "synchronize_each_layer",
                                                  "use_cpu_initialization",
+                                                 "use_flashattn_swiglu",
                                                  "use_shared_fs",
                                                  "use_wandb",
                                                  "user_script",
@@ -151,10 +152,8 @@ inline const std::map<std::string_view, std::string_view> kDeepspeed = {
     {"zero_optimization", "zero-stage"}};
 
 // Keys of which one value, GPT-NeoX's default, asks for nothing.
-inline const std::map<std::string_view, std::string_view> kDefaults = {{"dataset_impl", "gpt2"},
-                                                                       {"mlp_type", "regular"},
-                                                                       {"pack_impl", "packed"},
-                                                                       {"train_impl", "normal"}};
+inline const std::map<std::string_view, std::string_view> kDefaults = {
+    {"dataset_impl", "gpt2"}, {"pack_impl", "packed"}, {"train_impl", "normal"}};
 
 // Keys that GPT-NeoX has no more, and what to give instead.
 inline const std::map<std::string_view, std::string_view> kGone = {
@@ -186,9 +185,7 @@ inline constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
                                                             "tokenizer_type",
                                                             "vocab_file"};
 // Keys that ask for another model than any here.
-inline constexpr std::array<std::string_view, 7> kOtherModels = {
-    "apply_layernorm_1p",   "mlp_type",           "mup",
-    "sliding_window_width", "soft_prompt_tuning", "use_mup",
-    "use_qk_layernorm"};
+inline constexpr std::array<std::string_view, 5> kOtherModels = {
+    "apply_layernorm_1p", "mup", "soft_prompt_tuning", "use_mup", "use_qk_layernorm"};
 
 }  // namespace trainer::neox

@@ -224,7 +224,6 @@ TEST(Neox, WhatStatesADefaultOrIsOffIsAccepted) {
       {R"("pack_impl": "unpacked")", "pack_impl \"unpacked\": not known"},
       {R"("train_impl": "dpo")", "train_impl \"dpo\": not known"},
       {R"("dataset_impl": "pairwise")", "dataset_impl \"pairwise\": not known"},
-      {R"("mlp_type": "llama")", "mlp_type \"llama\": not known"},
       {R"("use_mup": true, "mup_d_model_base": 256)", "use_mup true: not known"},
       {R"("mup_rp_embedding_mult": 2.0)", "mup_rp_embedding_mult 2.0: not known"},
       {R"("memory_profiling": true)", "memory_profiling true: not known"},
@@ -316,6 +315,158 @@ TEST(Neox, KeysAreHonoured) {
   EXPECT_FALSE(c.finetune);
 }
 
+// Widths of the models that GPT-NeoX's own files describe: Llama 7B, 13B, 2 70B, Code Llama 34B and
+// Mistral 7B.
+TEST(Neox, GatedMlps) {
+  const auto width = [](const std::string& more, const std::string& hidden = "",
+                        const std::vector<std::string>& line = {}) {
+    std::string model = kModel;
+    if (!hidden.empty())
+      model.replace(model.find("\"hidden_size\": 512"), 18, "\"hidden_size\": " + hidden);
+    const Result r = read({model, "{" + more + "}"}, line);
+    EXPECT_EQ(r.error, "") << more;
+    EXPECT_EQ(r.config.derived.activation, "swiglu") << more;
+    return r.config.derived.ffn_hidden_size;
+  };
+  const std::string old = R"("mlp_type": "llama", "activation": "silu")",
+                    since = R"("activation": "swiglu", "mlp_multiple_of": 256)";
+  EXPECT_EQ(width(old, "4096"), 11008);
+  EXPECT_EQ(width(old, "5120"), 13824);
+  EXPECT_EQ(width(old, "8192"), 22016);
+  EXPECT_EQ(width(old + R"(, "intermediate_size": 14336)", "4096"), 14336);
+  EXPECT_EQ(width(old + R"(, "intermediate_size": 100)"), 100);
+  EXPECT_EQ(width(old, "", {"--hidden-size", "1024"}), 2816);
+  EXPECT_EQ(width(since + R"(, "intermediate_size": 32768)", "4096"), 11008);
+  EXPECT_EQ(width(since + R"(, "intermediate_size": 86016)", "8192"), 28672);
+  EXPECT_EQ(width(since + R"(, "intermediate_size": 11008)", "4096"), 3840);
+  EXPECT_EQ(width(since, "4096"), 5632);  // 4 h
+  EXPECT_EQ(width(R"("activation": "swiglu", "expansion_factor": 3.5)"), 597);
+  EXPECT_EQ(width(R"("activation": "swiglu", "intermediate_size": 300)"), 100);
+  EXPECT_EQ(width(R"("activation": "swiglu", "use_flashattn_swiglu": true)", "768"), 1024);
+  EXPECT_EQ(width(R"("activation": "swiglu")", "[768]"), 1024);
+  EXPECT_EQ(width(R"("activation": "swiglu")", "", {"--ffn-hidden-size", "77"}), 77);
+}
+
+// Since September 2024 widths are rounded without a gate, too.
+TEST(Neox, WidthsWithoutAGate) {
+  const auto width = [](const std::string& more) {
+    const Result r = with(more);
+    EXPECT_EQ(r.error, "") << more;
+    EXPECT_EQ(r.config.derived.activation, "gelu_erf");
+    return r.config.derived.ffn_hidden_size;
+  };
+  EXPECT_EQ(width(""), 2048);
+  EXPECT_EQ(width(R"("mlp_multiple_of": 512)"), 2048);
+  EXPECT_EQ(width(R"("expansion_factor": 3)"), 1536);
+  EXPECT_EQ(width(R"("intermediate_size": 1590, "mlp_multiple_of": 100)"), 1600);
+  EXPECT_EQ(width(R"("feedforward_size": 1536)"), 1536);
+  EXPECT_EQ(width(R"("mlp_type": "regular", "intermediate_size": 2048)"), 2048);
+}
+
+TEST(Neox, MlpsThatGptNeoxDoesNotBuildAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("activation": "geglu")",
+       "b.yml: activation \"geglu\": its MLP has other widths from one release of GPT-NeoX to "
+       "another"},
+      {R"("activation": "silu")",
+       "b.yml: activation \"silu\": without mlp_type llama GPT-NeoX's "
+       "MLP has no gate: swiglu has one"},
+      {R"("activation": "reglu")",
+       "b.yml: activation \"reglu\": permitted are gelu, relu and swiglu, and silu with mlp_type "
+       "llama"},
+      {R"("activation": ["gelu"])", "b.yml: activation [\"gelu\"]: expected a name"},
+      {R"("mlp_type": "llama")",
+       "b.yml: activation \"gelu\": permitted with mlp_type llama is silu"},
+      {R"("mlp_type": "glu")", "b.yml: mlp_type \"glu\": permitted are regular and llama"},
+      {R"("mlp_type": "llama", "activation": "silu", "mlp_multiple_of": 256)",
+       "b.yml: mlp_multiple_of: releases of GPT-NeoX that have it have no mlp_type: one must go"},
+      {R"("mlp_type": "llama", "activation": "silu", "expansion_factor": 4)",
+       "b.yml: expansion_factor: releases of GPT-NeoX that have it have no mlp_type: one must go"},
+      {R"("mlp_type": "regular", "activation": "swiglu")",
+       "b.yml: activation \"swiglu\": releases of GPT-NeoX that have it have no mlp_type: one must "
+       "go"},
+      {R"("mlp_type": "regular", "intermediate_size": 1024)",
+       "b.yml: intermediate_size 1024: releases of GPT-NeoX that have mlp_type regular take 2048, "
+       "whatever it says: one must go"},
+      {R"("intermediate_size": 1024, "expansion_factor": 2)",
+       "b.yml: expansion_factor: intermediate_size says it already: one must go"},
+      {R"("intermediate_size": 1024, "feedforward_size": 1024)",
+       "b.yml: feedforward_size: intermediate_size says it already"},
+      {R"("activation": "swiglu", "intermediate_size": 200)",
+       "b.yml: intermediate_size: of 200, with mlp_multiple_of 1, GPT-NeoX makes 67 in its first "
+       "linear and takes 66 in the last: they must be equal"},
+      {R"("intermediate_size": 1025)", "makes 1026 in its first linear and takes 1025 in the last"},
+      {R"("mlp_multiple_of": 2048)",
+       "b.yml: mlp_multiple_of: of 2048, with mlp_multiple_of 2048, GPT-NeoX makes 4096"},
+      {R"("intermediate_size": 1.5)",
+       "b.yml: intermediate_size 1.5: expected a whole number up to 2^30"},
+      {R"("intermediate_size": -8)", "b.yml: intermediate_size -8: expected a whole number"},
+      {R"("intermediate_size": 18446744073709551615)", "expected a whole number up to 2^30"},
+      {R"("mlp_multiple_of": "256")", "b.yml: mlp_multiple_of \"256\": expected a whole number"},
+      {R"("expansion_factor": .nan)", "b.yml: expansion_factor"},
+      {R"("use_bias_in_mlp": 1)", "b.yml: use_bias_in_mlp 1: expected true or false"}};
+  for (const auto& [more, wanted] : cases) EXPECT_THAT(with(more).error, HasSubstr(wanted)) << more;
+}
+
+TEST(Neox, ASlidingWindowIsOfFlashAttention) {
+  const std::string flash = R"("attention_config": [[["flash"], 6]])";
+  const auto window = [](const std::string& more, const std::vector<std::string>& line = {}) {
+    const Result r = with(R"("pos_emb": "rotary", )" + more, line);
+    EXPECT_EQ(r.error, "") << more;
+    return r.config.sliding_window;
+  };
+  EXPECT_EQ(window(flash), 0);
+  EXPECT_EQ(window(flash + R"(, "sliding_window_width": 16)"), 17);  // and its own
+  EXPECT_EQ(window(R"("sliding_window_width": null)"), 0);
+  EXPECT_EQ(window(R"("sliding_window_width": 16)", {"--window-size", "7,0"}), 8);
+  const std::string refusal =
+      "b.yml: sliding_window_width 16: GPT-NeoX heeds it in flash attention alone, which "
+      "attention_config does not give to all layers";
+  for (const char* kinds : {"null", R"([[["global"], 6]])", R"([[["flash", "global"], 3]])"})
+    EXPECT_EQ(
+        with(R"("sliding_window_width": 16, "attention_config": )" + std::string(kinds)).error,
+        refusal)
+        << kinds;
+  EXPECT_THAT(with(flash + R"(, "sliding_window_width": -2)").error,
+              HasSubstr("b.yml: sliding_window_width -2: expected a whole number"));
+}
+
+// Each of attention and MLP has its key; with mlp_type llama the MLP has none.
+TEST(Neox, BiasesOfAttentionAndMlp) {
+  const auto biases = [](const std::string& more) {
+    const Result r =
+        with(R"("attention_dropout": 0, "hidden_dropout": 0, "weight_decay": 0, )" + more);
+    EXPECT_EQ(r.error, "") << more;
+    EXPECT_EQ(r.remarks.empty(), !(more.starts_with("\"activation") && r.config.mlp_bias &&
+                                   more.find("_in_mlp") == more.npos))
+        << more;
+    const TrainConfig& c = r.config;
+    return std::string(c.add_bias_linear ? "all" : "none") +
+           (c.attention_bias ? "+attention" : "") + (c.mlp_bias ? "+mlp" : "");
+  };
+  EXPECT_EQ(biases(R"("use_bias_in_mlp": true)"), "all");
+  EXPECT_EQ(biases(R"("use_bias_in_attn_linear": false, "use_bias_in_mlp": false)"), "none");
+  EXPECT_EQ(biases(R"("use_bias_in_mlp": false)"), "none+attention");
+  EXPECT_EQ(biases(R"("use_bias_in_attn_linear": false)"), "none+mlp");
+  const std::string gated = R"("activation": "swiglu", "mlp_multiple_of": 64, )";
+  EXPECT_EQ(biases(gated + R"("use_bias_in_attn_linear": false)"), "none+mlp");
+  EXPECT_EQ(biases(gated + R"("use_bias_in_attn_linear": false, "use_bias_in_mlp": true)"),
+            "none+mlp");
+  EXPECT_EQ(biases(gated + R"("use_bias_in_attn_linear": false, "use_bias_in_mlp": false)"),
+            "none");
+  const std::string llama = R"("mlp_type": "llama", "activation": "silu", )";
+  EXPECT_EQ(biases(llama + R"("use_bias_in_attn_linear": false)"), "none");
+  EXPECT_EQ(biases(llama + R"("gpt_j_residual": true)"), "none+attention");
+  EXPECT_EQ(biases(llama + R"("use_bias_in_mlp": true, "use_bias_in_attn_linear": false)"), "none");
+  EXPECT_THAT(with(llama + R"("use_bias_in_mlp": true)").idle, ElementsAre("use_bias_in_mlp"));
+  EXPECT_THAT(
+      read({kModel, kComplete + std::string("activation: swiglu\nmlp_multiple_of: 64\n"
+                                            "use_bias_in_attn_linear: false\n")})
+          .remarks,
+      ElementsAre("a.yml, b.yml: without use_bias_in_mlp the MLP has biases, as in GPT-NeoX since "
+                  "September 2024; Llama's has none: use_bias_in_mlp: false"));
+}
+
 TEST(Neox, SplitsAndWeights) {
   const std::string model = std::string(kModel);
   const std::string without = model.substr(0, model.find("\"data_path\"")) + "}";
@@ -365,7 +516,6 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
       {R"("gpt_j_tied": true)", "b.yml: gpt_j_tied: attention and MLP have a norm each here"},
       {R"("pos_emb": "alibi")", "b.yml: pos_emb \"alibi\": permitted are learned, rotary and none"},
       {R"("norm": "scalenorm")", "b.yml: norm \"scalenorm\": permitted are layernorm and rmsnorm"},
-      {R"("activation": "geglu")", "b.yml: activation \"geglu\": permitted are gelu and relu"},
       {R"("attention-config": [[["global", "local"], 3]])",
        "b.yml: attention_config \"local\": permitted are global and flash"},
       {R"("init_method": "orthogonal")",
@@ -373,7 +523,6 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
       {R"("precision": "int8")",
        "b.yml: precision \"int8\": permitted are fp16, bfloat16 and fp32"},
       {R"("precision": "fp32", "fp16": {"enabled": true})", "b.yml: precision \"fp32\": fp16 is"},
-      {R"("use_bias_in_mlp": false)", "b.yml: use_bias_in_mlp: biases are in all linears here"},
       {R"("soft_prompt_tuning": {"enabled": true})",
        "b.yml: soft_prompt_tuning {\"enabled\":true}: "},
       {R"("num-layers": 7)", "b.yml: num_layers stands in a.yml already: one must go"},
