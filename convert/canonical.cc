@@ -177,14 +177,26 @@ std::vector<TensorSource> split_qkv(const TensorSource& fused, const QkvShape& s
                       std::to_string(shape.rows()) + " for " + std::to_string(shape.heads) +
                       " heads and " + std::to_string(shape.groups) + " groups of " +
                       std::to_string(shape.head_size));
-  if (order != QkvOrder::grouped && shape.heads != shape.groups)
+  const bool old = order == QkvOrder::stacked || order == QkvOrder::split_last;
+  if (old && shape.heads != shape.groups)
     throw FormatError(fused.place + ": grouped-query attention in a checkpoint before version 2");
   const int64_t d = shape.head_size, per_group = shape.heads / shape.groups;
+  const int64_t share = shape.groups * d / shape.heads;  // a query head's, of k and of v
+  if (order == QkvOrder::neox_by_head && share * shape.heads != shape.groups * d)
+    throw FormatError(fused.place + ": " + std::to_string(shape.groups * d) + " rows of keys do " +
+                      "not divide by " + std::to_string(shape.heads) + " heads");
   std::vector<TensorSource> parts;
+  int64_t first = 0;
   for (int64_t s = 0; s < 3; ++s) {
     const int64_t rows = (s == 0 ? shape.heads : shape.groups) * d;
-    if (order == QkvOrder::stacked) {
-      parts.push_back(slice_rows(fused, s * rows, rows));
+    if (order == QkvOrder::stacked || order == QkvOrder::neox_stacked) {
+      parts.push_back(slice_rows(fused, first, rows));
+      first += rows;
+    } else if (order == QkvOrder::neox_by_head) {
+      const int64_t part = s == 0 ? d : share, before = s == 0 ? 0 : d + (s - 1) * share;
+      parts.push_back(pick_rows(fused, rows, [d, share, part, before](int64_t row) {
+        return row / part * (d + 2 * share) + before + row % part;
+      }));
     } else if (order == QkvOrder::split_last) {
       parts.push_back(pick_rows(fused, rows, [s](int64_t row) { return row * 3 + s; }));
     } else if (s == 0) {

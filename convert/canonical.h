@@ -78,8 +78,9 @@ std::string layer_name(int64_t layer, std::string_view suffix);
 
 /// The order of rows of a fused qkv weight or bias, for checkpoint_version 0, 1, and 2 and later.
 /// stacked: all q, all k, all v. split_last: (N, D, 3). grouped: (G, N/G + 2, D), which without
-/// grouped-query attention is (N, 3, D).
-enum class QkvOrder : uint8_t { stacked, split_last, grouped };
+/// grouped-query attention is (N, 3, D). GPT-NeoX's two, of grouped heads alone: all q, all k, all
+/// v; and (N, D + 2 D G/N), where each query head is followed by its N'th of k's rows and of v's.
+enum class QkvOrder : uint8_t { stacked, split_last, grouped, neox_stacked, neox_by_head };
 
 /// The heads of a fused tensor, which may be a tensor-parallel rank's share.
 struct QkvShape {

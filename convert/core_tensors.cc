@@ -34,6 +34,9 @@ void add_qkv(CanonicalModel& model, int64_t layer, const std::string& ending,
       const std::vector<TensorSource> split = split_qkv(share, shape, order);
       for (size_t s = 0; s < 3; ++s) parts[s].push_back(split[s]);
     }
+  } else if (order == QkvOrder::neox_stacked || order == QkvOrder::neox_by_head) {
+    throw FormatError(shares[0].place + ": " + std::to_string(ranks) + " ranks do not divide " +
+                      std::to_string(shape.groups) + " groups");
   } else {  // fewer groups than ranks: core cuts the rows evenly
     const std::vector<TensorSource> split = split_qkv(join_rows(shares), shape, order);
     for (size_t s = 0; s < 3; ++s) parts[s].push_back(split[s]);

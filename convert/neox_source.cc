@@ -113,11 +113,23 @@ bool is_block(const Weights& weights) {
   return weights.contains("attention.query_key_value.weight");
 }
 
-// A parameter's Megatron name; newer releases number their linears.
+// What the first linears of the MLPs are called. Until September 2024 it is dense_h_to_4h, or w1,
+// the gate, and w3, which it multiplies; since then linear1.
+enum class Release : uint8_t { unknown, named, llama, numbered };
+
+Release release_of(std::string_view name) {
+  return name.starts_with("mlp.linear1.")                             ? Release::numbered
+         : name.starts_with("mlp.w1.") || name.starts_with("mlp.w3.") ? Release::llama
+         : name.starts_with("mlp.dense_h_to_4h.")                     ? Release::named
+                                                                      : Release::unknown;
+}
+
+// A parameter's Megatron name.
 std::string megatron_name(std::string name, int64_t block) {
   for (const auto& [own, known] :
        {std::pair(".scale", ".weight"), std::pair("mlp.linear1.", "mlp.dense_h_to_4h."),
-        std::pair("mlp.linear2.", "mlp.dense_4h_to_h.")})
+        std::pair("mlp.linear2.", "mlp.dense_4h_to_h."), std::pair("mlp.w1.", "mlp.dense_h_to_4h."),
+        std::pair("mlp.w2.", "mlp.dense_4h_to_h.")})
     if (const size_t at = name.find(own); at != std::string::npos)
       name.replace(at, std::string_view(own).size(), known);
   if (block >= 0) return "encoder.layers." + std::to_string(block) + "." + name;
@@ -126,11 +138,18 @@ std::string megatron_name(std::string name, int64_t block) {
   return "embedding." + name;
 }
 
-// Every parameter's shards, in the order of ranks.
-Shares collect(const std::map<Part, Weights>& parts, const std::string& folder,
-               MainParameters& main) {
-  if (parts.empty()) throw FormatError(folder + ": no layers there");
+// Every parameter's shards, in the order of ranks. "mlp.w3.weight" is under its own name.
+struct Collected {
   Shares shares;
+  Release release = Release::unknown;
+};
+constexpr std::string_view kUp = "mlp.w3.weight";
+
+Collected collect(const std::map<Part, Weights>& parts, const std::string& folder,
+                  MainParameters& main) {
+  if (parts.empty()) throw FormatError(folder + ": no layers there");
+  Collected found;
+  Shares& shares = found.shares;
   int64_t block = -1, block_layer = -1, ranks = 0;
   for (const auto& [part, weights] : parts) ranks = std::max(ranks, part.rank + 1);
   for (const auto& [part, weights] : parts) {
@@ -140,9 +159,14 @@ Shares collect(const std::map<Part, Weights>& parts, const std::string& folder,
       block_layer = part.layer;
     }
     for (const auto& [name, source] : weights) {
+      const Release release = in_block ? release_of(name) : Release::unknown;
+      if (found.release == Release::unknown) found.release = release;
+      if (release != Release::unknown && release != found.release)
+        throw FormatError(source.place + ": the MLPs before it have other names");
       std::optional<std::string> core;
       try {
-        core = core_name(megatron_name(name, in_block ? block : -1));
+        core = in_block && name == kUp ? layer_name(block, kUp)
+                                       : core_name(megatron_name(name, in_block ? block : -1));
       } catch (const FormatError& e) {
         throw FormatError(source.place + ": " + e.what());
       }
@@ -160,7 +184,47 @@ Shares collect(const std::map<Part, Weights>& parts, const std::string& folder,
     if (static_cast<int64_t>(all.size()) != ranks)
       throw FormatError(all[0].place + ": on " + std::to_string(all.size()) + " of " +
                         std::to_string(ranks) + " tensor-parallel ranks");
-  return shares;
+  return found;
+}
+
+// Each rank's gate, then what it multiplies; linear1 has the gate last.
+void gate_first(Collected& found, bool gated) {
+  Shares& shares = found.shares;
+  const Release release = found.release;
+  for (auto& [name, all] : shares) {
+    const LayerName place = split_layer(name);
+    if (!place.suffix.starts_with("mlp.linear_fc1.")) continue;
+    if (gated ? release == Release::named : release == Release::llama)
+      throw FormatError(all[0].place + (gated
+                                            ? ": has no gate in GPT-NeoX, which the configuration "
+                                              "asks for"
+                                            : ": has a gate, which the configuration does not "
+                                              "ask for: give all files of the run"));
+    if (!gated) continue;
+    const auto up = shares.find(layer_name(place.layer, kUp));
+    if (release == Release::llama && up == shares.end())
+      throw FormatError(all[0].place + ": without w3");
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const int64_t half = all[rank].rows() / 2;
+      all[rank] = release == Release::llama
+                      ? join_rows({all[rank], up->second[rank]})
+                      : join_rows({slice_rows(all[rank], half, all[rank].rows() - half),
+                                   slice_rows(all[rank], 0, half)});
+    }
+  }
+  std::erase_if(shares, [](const auto& one) { return split_layer(one.first).suffix == kUp; });
+}
+
+// The order of query_key_value's rows. Of grouped heads GPT-NeoX's pull request 1315, of November
+// 2024, changed it, and nothing in a checkpoint tells; linear1 came two months before.
+QkvOrder order_of(const trainer::ModelSpec& spec, Release release, const std::string& folder,
+                  std::vector<std::string>& notes) {
+  if (spec.num_query_groups == spec.num_attention_heads) return QkvOrder::grouped;
+  if (release != Release::numbered) return QkvOrder::neox_by_head;
+  notes.push_back(folder +
+                  ": query_key_value of grouped heads is read as GPT-NeoX reads it since November "
+                  "2024; of a run from September or October 2024 the model is wrong");
+  return QkvOrder::neox_stacked;
 }
 
 // a + b, added in fp32, in their dtype by round_computed().
@@ -280,8 +344,11 @@ trainer::ModelSpec spec_of(const trainer::TrainConfig& config) {
   spec.position_offset = config.position_offset;
   spec.rotary_percent = static_cast<float>(config.rotary_percent);
   spec.rotary_base = static_cast<float>(config.rotary_base);
+  spec.sliding_window = config.sliding_window;
   spec.parallel_residual = config.parallel_residual;
   spec.linear_bias = config.add_bias_linear;
+  spec.attention_bias = config.attention_bias;
+  spec.mlp_bias = config.mlp_bias;
   spec.tied_embeddings = !config.untie_embeddings_and_output_weights;
   spec.hidden_dropout = static_cast<float>(config.hidden_dropout);
   spec.attention_dropout = static_cast<float>(config.attention_dropout);
@@ -319,24 +386,24 @@ CanonicalModel read_neox(const std::string& folder, const SourceOptions& options
   model.spec = spec_of(config);
   if (model.spec.num_attention_heads < 1)
     throw FormatError(folder + ": its configuration has no num_attention_heads");
-  if (model.spec.num_query_groups != model.spec.num_attention_heads)
-    throw FormatError(folder + ": num_kv_heads " + std::to_string(model.spec.num_query_groups) +
-                      ": grouped-query attention of GPT-NeoX is not supported");
   if (!options.activation.empty())
     throw FormatError(folder + ": --activation: GPT-NeoX's configuration says it");
   model.tokenizer = {.type = config.tokenizer_type,
                      .vocab_file = config.vocab_file,
                      .merge_file = config.merge_file};
   MainParameters main(folder, options);
-  Shares shares = collect(read_parts(folder, options), folder, main);
+  Collected found = collect(read_parts(folder, options), folder, main);
+  Shares& shares = found.shares;
   if (!main.note().empty()) model.notes.push_back(main.note());
   divide_head_by_rows(shares, model.spec.hidden_size);
   refuse_other_head(shares, model.spec,
                     "no-weight-tying is not true in the configuration: give all files of the run");
   if (model.spec.parallel_residual) sum_biases(shares);
+  gate_first(found, model.spec.gated());
   note_copies(shares, model);
+  const QkvOrder order = order_of(model.spec, found.release, folder, model.notes);
   try {
-    add_core_tensors(model, shares, QkvOrder::grouped);
+    add_core_tensors(model, shares, order);
   } catch (const FormatError& e) {
     const std::string what = e.what();
     throw FormatError(what.starts_with(folder) ? what : folder + ": " + what);

@@ -1,5 +1,6 @@
 // GPT-NeoX's own checkpoints: the goldens of tests/reference/neox_golden.py become the models that
-// transformers has of the same weights, and what does not fit together is refused by name.
+// transformers has of the same weights, those of neox_llama_golden.py what GPT-NeoX computes, and
+// what does not fit together is refused by name.
 // SPDX-License-Identifier: MIT
 #include "convert/neox_source.h"
 
@@ -116,6 +117,86 @@ INSTANTIATE_TEST_SUITE_P(Neox, NeoxCases,
                          testing::Values("parallel_tp2", "serial_tp2", "sequential"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// Llama-like: with a gate, and with or without grouped heads and biases.
+struct LlamaCase {
+  const char* name;
+  const char* family;
+  int64_t groups, width;
+  bool mlp_bias;
+};
+
+class NeoxLlamas : public NeoxTest, public testing::WithParamInterface<LlamaCase> {};
+
+TEST_P(NeoxLlamas, ComputeWhatGptNeoxComputes) {
+  const LlamaCase& c = GetParam();
+  const std::string golden = kGolden + c.name;
+  const json want = read_json(golden + "/expected.json");
+  CanonicalModel model = read_megatron(golden + "/checkpoints", {});
+  EXPECT_EQ(model.spec.num_query_groups, c.groups);
+  EXPECT_EQ(model.spec.ffn_hidden_size, c.width);
+  EXPECT_EQ(model.spec.has_mlp_bias(), c.mlp_bias);
+  EXPECT_FALSE(model.spec.has_qkv_bias());
+  // Only where linear1 leaves open which release it is of.
+  const bool open = std::string_view(c.name) == "swiglu_grouped";
+  ASSERT_EQ(model.notes.size(), open ? 1U : 0U);
+  for (const std::string& note : model.notes)
+    EXPECT_THAT(note, HasSubstr("as GPT-NeoX reads it since November 2024"));
+  trim_vocabulary(model, 64);
+  const Family& family = choose_family(model.spec);
+  EXPECT_EQ(family.name, c.family);
+  write_hf_folder(model, family, {}, {.folder = path("hf")});
+  const CanonicalModel written = read_hf_folder(path("hf"));
+  const std::vector<int32_t> tokens = want.at("tokens").get<std::vector<int32_t>>();
+  for (const CanonicalModel* one : {static_cast<const CanonicalModel*>(&model), &written}) {
+    const std::vector<float> logits = plain_forward(*one, tokens, QkvRoad::apart);
+    for (size_t row = 0; row < tokens.size(); ++row)
+      for (size_t i = 0; i < 64; ++i)
+        ASSERT_NEAR(logits[row * 64 + i], want.at("logits")[row][i].get<float>(), 2e-5);
+  }
+  write_trainer_checkpoint(model, path("run"), 64);
+  const CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);
+  EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
+  for (const auto& [name, source] : model.tensors)
+    EXPECT_EQ(back.at(name).load(), source.load()) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Neox, NeoxLlamas,
+                         testing::Values(LlamaCase{"mistral_w1w3", "mistral", 4, 24, false},
+                                         LlamaCase{"swiglu_grouped", "llama", 4, 16, false},
+                                         LlamaCase{"swiglu_biases", "llama", 8, 44, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Of the configuration's lines, one is replaced.
+TEST_F(NeoxTest, AGateThatTheConfigurationLacksOrAddsIsRefused) {
+  const auto error = [&](const char* golden, const std::string& line, const std::string& other) {
+    const std::string config = copy(golden) + "/configs/model.yml";
+    std::ostringstream read;
+    read << std::ifstream(config).rdbuf();
+    std::string text = read.str();
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+    text.replace(text.find(line), line.size(), other);
+    std::ofstream(config) << text;
+    return error_of();
+  };
+  EXPECT_THAT(error("mistral_w1w3", "\"mlp_type\": \"llama\"", "\"mlp_type\": null"),
+              HasSubstr("activation \"silu\": without mlp_type llama GPT-NeoX's MLP has no gate"));
+  EXPECT_THAT(error("mistral_w1w3", "\"activation\": \"silu\",\n  \"intermediate_size\": 24",
+                    "\"activation\": \"silu\""),
+              HasSubstr("model_states.pt: mlp.w1.weight: shape (24, 32), expected (256, 32)"));
+  EXPECT_THAT(error("mistral_w1w3", "\"mlp_type\": \"llama\",\n  \"activation\": \"silu\"",
+                    "\"activation\": \"gelu\", \"use_bias_in_mlp\": false"),
+              HasSubstr("mlp.w1.weight: has a gate, which the configuration does not ask for"));
+  EXPECT_THAT(error("swiglu_biases", "\"mlp_multiple_of\": 4", "\"use_bias_in_mlp\": false"),
+              HasSubstr("GPT-NeoX makes 43 in its first linear and takes 42 in the last"));
+  EXPECT_THAT(error("swiglu_biases", "\"mlp_multiple_of\": 4",
+                    "\"mlp_multiple_of\": 4, \"use_bias_in_mlp\": false"),
+              HasSubstr("mlp.linear2.bias: decoder.layers.0.mlp.linear_fc2.bias is no part"));
+  EXPECT_THAT(error("swiglu_grouped", "\"num_kv_heads\": 4", "\"num_kv_heads\": 1"),
+              HasSubstr("2 ranks do not divide 1 groups"));
+  EXPECT_THAT(with("\"activation\": \"swiglu\""),
+              HasSubstr("mlp.dense_h_to_4h.bias: has no gate in GPT-NeoX"));
+}
+
 TEST_F(NeoxTest, ConfigurationsAreNeededAndMayBeGiven) {
   const std::string step = copy("parallel_tp2");
   fs::rename(step + "/configs", path("configs"));
@@ -149,8 +230,8 @@ TEST_F(NeoxTest, WhatDoesNotFitTogetherIsRefused) {
 TEST_F(NeoxTest, OtherModelsAreRefusedByTheirKey) {
   EXPECT_EQ(with("\"vocab-file\": \"a.json\""), "accepted");
   EXPECT_THAT(with("\"gpt_j_tied\": true"), HasSubstr("local_setup.yml: gpt_j_tied"));
-  EXPECT_THAT(with("\"num_kv_heads\": 2"), HasSubstr("num_kv_heads 2: grouped-query attention"));
-  EXPECT_THAT(with("\"activation\": \"swiglu\""), HasSubstr("activation \"swiglu\""));
+  EXPECT_THAT(with("\"activation\": \"geglu\""), HasSubstr("activation \"geglu\""));
+  EXPECT_THAT(with("\"mlp_type\": \"moe\""), HasSubstr("mlp_type \"moe\""));
   EXPECT_THAT(with("\"attention_config\": [[[\"mamba\"], 2]]"), HasSubstr("attention_config"));
   EXPECT_THAT(with("\"use_qk_layernorm\": true"), HasSubstr("use_qk_layernorm"));
   EXPECT_THAT(with("\"moe_num_experts\": 8"), HasSubstr("moe_num_experts"));
