@@ -203,7 +203,7 @@ void gate_first(Collected& found, bool gated) {
     if (!gated) continue;
     const auto up = shares.find(layer_name(place.layer, kUp));
     if (release == Release::llama && up == shares.end())
-      throw FormatError(all[0].place + ": without w3");
+      throw FormatError(all[0].place + ": without mlp.w3.weight");
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const int64_t half = all[rank].rows() / 2;
       all[rank] = release == Release::llama

@@ -122,7 +122,7 @@ struct LlamaCase {
   const char* name;
   const char* family;
   int64_t groups, width;
-  bool mlp_bias;
+  bool attention_bias, mlp_bias;
 };
 
 class NeoxLlamas : public NeoxTest, public testing::WithParamInterface<LlamaCase> {};
@@ -135,7 +135,7 @@ TEST_P(NeoxLlamas, ComputeWhatGptNeoxComputes) {
   EXPECT_EQ(model.spec.num_query_groups, c.groups);
   EXPECT_EQ(model.spec.ffn_hidden_size, c.width);
   EXPECT_EQ(model.spec.has_mlp_bias(), c.mlp_bias);
-  EXPECT_FALSE(model.spec.has_qkv_bias());
+  EXPECT_EQ(model.spec.has_proj_bias(), c.attention_bias);
   // Only where linear1 leaves open which release it is of.
   const bool open = std::string_view(c.name) == "swiglu_grouped";
   ASSERT_EQ(model.notes.size(), open ? 1U : 0U);
@@ -161,9 +161,9 @@ TEST_P(NeoxLlamas, ComputeWhatGptNeoxComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Neox, NeoxLlamas,
-                         testing::Values(LlamaCase{"mistral_w1w3", "mistral", 4, 24, false},
-                                         LlamaCase{"swiglu_grouped", "llama", 4, 16, false},
-                                         LlamaCase{"swiglu_biases", "llama", 8, 44, true}),
+                         testing::Values(LlamaCase{"mistral_w1w3", "mistral", 4, 24, false, false},
+                                         LlamaCase{"swiglu_grouped", "llama", 4, 16, true, false},
+                                         LlamaCase{"swiglu_biases", "llama", 8, 44, false, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Of the configuration's lines, one is replaced.
@@ -195,6 +195,31 @@ TEST_F(NeoxTest, AGateThatTheConfigurationLacksOrAddsIsRefused) {
               HasSubstr("2 ranks do not divide 1 groups"));
   EXPECT_THAT(with("\"activation\": \"swiglu\""),
               HasSubstr("mlp.dense_h_to_4h.bias: has no gate in GPT-NeoX"));
+}
+
+TEST_F(NeoxTest, MlpsOfTwoReleasesAndHalfOfOneAreRefused) {
+  const auto renamed = [&](const std::string& from, const std::string& to) {
+    const std::string step = copy("mistral_w1w3");
+    for (const char* rank : {"0", "1"}) {
+      const std::string of_rank = step + "/layer_03-model_0" + rank + "-model_states.pt";
+      const auto file = std::make_shared<TorchFile>(of_rank);
+      PickleBuilder out;
+      out.begin_dict();
+      for (const auto& [name, source] : torch_weights(file, file->root()))
+        if (name != from || !to.empty()) out.text(name == from ? to : name).tensor(source);
+      out.end_dict();
+      write_torch_file(of_rank + ".new", std::move(out), indexed::Existing::replace);
+      fs::rename(of_rank + ".new", of_rank);
+    }
+    return error_of();
+  };
+  EXPECT_EQ(renamed("none", ""), "accepted");
+  EXPECT_THAT(renamed("mlp.w3.weight", ""), HasSubstr("mlp.w1.weight: without mlp.w3.weight"));
+  EXPECT_THAT(renamed("mlp.w1.weight", ""),
+              HasSubstr("the model has no tensor decoder.layers.1.mlp.linear_gate.weight"));
+  EXPECT_THAT(renamed("mlp.w1.weight", "mlp.linear1.weight"),
+              HasSubstr("layer_03-model_00-model_states.pt: mlp.linear1.weight: the MLPs before it "
+                        "have other names"));
 }
 
 TEST_F(NeoxTest, ConfigurationsAreNeededAndMayBeGiven) {

@@ -48,12 +48,23 @@ TEST(QkvOrders, RowsGoWhereThePageSays) {
   EXPECT_EQ(rows(QkvOrder::split_last), (V{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}));
   EXPECT_EQ(rows(QkvOrder::grouped), (V{0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11}));
   const QkvShape grouped{4, 2, 1};  // q0 q1 k0 v0 q2 q3 k1 v1
-  V all;
-  for (const TensorSource& part : split_qkv(counting(8, 1), grouped, QkvOrder::grouped))
-    for (float x : floats(part)) all.push_back(x);
-  EXPECT_EQ(all, (V{0, 1, 4, 5, 2, 6, 3, 7}));
+  const auto grouped_rows = [&](const QkvShape& heads, QkvOrder order) {
+    V all;
+    for (const TensorSource& part : split_qkv(counting(heads.rows(), 1), heads, order))
+      for (float x : floats(part)) all.push_back(x);
+    return all;
+  };
+  EXPECT_EQ(grouped_rows(grouped, QkvOrder::grouped), (V{0, 1, 4, 5, 2, 6, 3, 7}));
+  EXPECT_EQ(grouped_rows(grouped, QkvOrder::neox_stacked), (V{0, 1, 2, 3, 4, 5, 6, 7}));
+  // q0 q0 k0 v0 q1 q1 k0 v0 q2 q2 k1 v1 q3 q3 k1 v1
+  EXPECT_EQ(grouped_rows({4, 2, 2}, QkvOrder::neox_by_head),
+            (V{0, 1, 4, 5, 8, 9, 12, 13, 2, 6, 10, 14, 3, 7, 11, 15}));
   EXPECT_THAT(error_of([&] { split_qkv(counting(8, 1), grouped, QkvOrder::stacked); }),
               HasSubstr("before version 2"));
+  EXPECT_THAT(error_of([&] {
+                split_qkv(counting(20, 1), {3, 1, 4}, QkvOrder::neox_by_head);
+              }),
+              HasSubstr("counting: 4 rows of keys do not divide by 3 heads"));
 }
 
 TEST(QkvOrders, JoinUndoesSplit) {

@@ -10,9 +10,9 @@ Converts each, loads the folder by transformers and compares its logits with tho
 
 Three layouts, which releases of GPT-NeoX have: w1, w3 and w2 with grouped heads by query head and a
 sliding window, as in its configs/mistral/7B.yml (until August 2024); linear1 and linear2 with all
-q, k and v of a rank after each other (since November 2024); the same without grouped heads and with
-biases in the MLP alone, as in its configs/llama2/7B.yml. Made with torch 2.15.0; judged with
-transformers 5.24.0.
+q, k and v of a rank after each other (since November 2024), and biases in attention; the same
+without grouped heads and with biases in the MLP alone, as in its configs/llama2/7B.yml. Made with
+torch 2.15.0; judged with transformers 5.24.0.
 SPDX-License-Identifier: MIT
 """
 
@@ -54,6 +54,7 @@ CASES = {
             "intermediate_size": 40,
             "mlp_multiple_of": 4,
             "use_bias_in_mlp": False,
+            "use_bias_in_attn_linear": True,
         },
     ),
     # int(4 * 32 * 2 / 3) = 85 rows are rounded to 88; 42 columns to 44
@@ -83,6 +84,9 @@ def rank_weights(c, shared):
             "attention.dense.weight": random(H, H // TP),
             "post_attention_layernorm.scale": shared[i]["norm2"],
         }
+        if c["lines"].get("use_bias_in_attn_linear", False):
+            layer |= {"attention.query_key_value.bias": random((q + 2 * g) * D)}
+            layer |= {"attention.dense.bias": shared[i]["proj_bias"]}
         if c["old"]:
             layer |= {"mlp.w1.weight": random(f, H), "mlp.w3.weight": random(f, H)}
             layer |= {"mlp.w2.weight": random(H, f)}
@@ -110,7 +114,8 @@ def rotated(x):
 def attention(c, layer, x):
     """What a rank adds to the sum over ranks."""
     tokens, q, g = x.shape[0], N // TP, c["groups"] // TP
-    mixed = x @ layer["attention.query_key_value.weight"].T
+    bias = layer.get("attention.query_key_value.bias", 0)
+    mixed = x @ layer["attention.query_key_value.weight"].T + bias
     if q == g:
         query, key, value = mixed.view(tokens, q, 3 * D).split(D, -1)
     elif c["old"]:  # as many heads of k and v as of q, of which each is smaller
@@ -146,7 +151,7 @@ def forward(c, ranks, ids):
     for i in range(2, L + 2):
         first = ranks[0][i]
         y = rms_norm(x, first["input_layernorm.scale"])
-        x = x + sum(attention(c, r[i], y) for r in ranks)
+        x = x + sum(attention(c, r[i], y) for r in ranks) + first.get("attention.dense.bias", 0)
         y = rms_norm(x, first["post_attention_layernorm.scale"])
         x = x + sum(mlp(c, r[i], y) for r in ranks) + first.get("mlp.linear2.bias", 0)
     x = rms_norm(x, ranks[0][L + 3]["norm.scale"])
@@ -200,7 +205,8 @@ def make(out):
         torch.manual_seed(len(name))
         shared = {"norm": 1 + random(H)}
         for i in range(L):
-            shared[i] = {"norm1": 1 + random(H), "norm2": 1 + random(H), "bias": random(H)}
+            shared[i] = {"norm1": 1 + random(H), "norm2": 1 + random(H)}
+            shared[i] |= {"bias": random(H), "proj_bias": random(H)}
         ranks = [rank_weights(c, shared) for _ in range(TP)]
         save(c, ranks, f"{out}/{name}/checkpoints")
         logits = [[round(float(x), 6) for x in row] for row in forward(c, ranks, ids)]

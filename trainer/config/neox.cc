@@ -117,6 +117,7 @@ class NeoxReader {
     if (!config_.lr_warmup_fraction && !given_.contains("lr-warmup-iters") &&
         !given_.contains("lr-warmup-samples"))
       set("warmup", "lr-warmup-fraction", 0.01);  // GPT-NeoX's default
+    dropout();
   }
 
   void apply_model() {
@@ -203,9 +204,14 @@ class NeoxReader {
         : positions == "rotary" ? json("rope")
                                 : positions);
     if (on("no_weight_tying")) set("no_weight_tying", "untie-embeddings-and-output-weights", true);
-    if (on("gpt_j_residual")) set("gpt_j_residual", "parallel-residual", true);
+    const bool parallel = on("gpt_j_residual");
+    if (parallel) set("gpt_j_residual", "parallel-residual", true);
     if (on("gpt_j_tied")) fail("gpt_j_tied", ": attention and MLP have a norm each here");
-    biases(mlp());
+    const bool mlp_bias = mlp();
+    if (parallel && !mlp_bias)
+      fail("gpt_j_residual",
+           ": where the MLP has no biases GPT-NeoX leaves attention out, or stops");
+    biases(mlp_bias);
     if (!on("use_bias_in_norms", true) && !rms)
       fail("use_bias_in_norms", " false: a layernorm has a bias here");
     const json kinds = take("attention_config");
@@ -396,6 +402,16 @@ class NeoxReader {
     remarks.push_back(concat(names_, ": cosine: in steps ", first, " to ", last,
                              " the learning rate is min_lr here; GPT-NeoX's rises again after "
                              "lr_decay_iters since August 2023"));
+  }
+
+  // There it goes with the addition of a bias.
+  void dropout() {
+    const bool attention = config_.add_bias_linear || config_.attention_bias,
+               mlp = config_.add_bias_linear || config_.mlp_bias;
+    if (config_.hidden_dropout == 0 || (mlp && (attention || !config_.parallel_residual))) return;
+    remarks.push_back(concat(names_, ": hidden_dropout ", cli::show_real(config_.hidden_dropout),
+                             " is of attention and MLP here; GPT-NeoX drops nothing of ",
+                             mlp ? "attention" : "an MLP", " without biases"));
   }
 
   // Paths of one kind replace those of the other, whether from the command line or the same file:

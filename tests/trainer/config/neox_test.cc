@@ -363,6 +363,15 @@ TEST(Neox, WidthsWithoutAGate) {
   EXPECT_EQ(width(R"("mlp_type": "regular", "intermediate_size": 2048)"), 2048);
 }
 
+// Where hidden_size is not said, nothing is compared with it.
+TEST(Neox, WidthsWithoutAHiddenSize) {
+  std::string model = kModel;
+  model.erase(model.find("\"hidden_size\": 512,"), 19);
+  for (const char* more : {"mlp_type: regular\nintermediate_size: 2048\n", "activation: swiglu\n",
+                           "mlp_type: llama\nactivation: silu\n"})
+    EXPECT_THAT(read({model, more}).error, HasSubstr("--hidden-size")) << more;
+}
+
 TEST(Neox, MlpsThatGptNeoxDoesNotBuildAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("activation": "geglu")",
@@ -406,6 +415,36 @@ TEST(Neox, MlpsThatGptNeoxDoesNotBuildAreRefused) {
       {R"("expansion_factor": .nan)", "b.yml: expansion_factor"},
       {R"("use_bias_in_mlp": 1)", "b.yml: use_bias_in_mlp 1: expected true or false"}};
   for (const auto& [more, wanted] : cases) EXPECT_THAT(with(more).error, HasSubstr(wanted)) << more;
+}
+
+// Dropout and the parallel residual's sum are where GPT-NeoX adds a bias.
+TEST(Neox, WhatGptNeoxDoesWithoutBiasesIsNotHere) {
+  const std::string mlp = R"("use_bias_in_mlp": false)",
+                    attention = R"("use_bias_in_attn_linear": false)",
+                    parallel = R"("gpt_j_residual": true)";
+  EXPECT_EQ(with(parallel).error, "");
+  EXPECT_EQ(with(parallel + ", " + attention).error, "");
+  for (const std::string& more : {mlp, std::string(R"("mlp_type": "llama", "activation": "silu")")})
+    EXPECT_EQ(
+        with(parallel + ", " + more).error,
+        "b.yml: gpt_j_residual: where the MLP has no biases GPT-NeoX leaves attention out, or "
+        "stops");
+  const auto remarks = [](const std::string& more) {
+    return with(R"("attention_dropout": 0, "weight_decay": 0, "hidden_dropout": 0.1, )" + more)
+        .remarks;
+  };
+  EXPECT_THAT(remarks(mlp),
+              ElementsAre("a.yml, b.yml: hidden_dropout 0.1 is of attention and MLP here; GPT-NeoX "
+                          "drops nothing of an MLP without biases"));
+  EXPECT_THAT(remarks(attention + ", " + mlp).size(), 1U);
+  EXPECT_THAT(remarks(attention + ", " + parallel),
+              ElementsAre("a.yml, b.yml: hidden_dropout 0.1 is of attention and MLP here; GPT-NeoX "
+                          "drops nothing of attention without biases"));
+  for (const std::string& same : {attention, parallel, R"("seed": 1)" + std::string()})
+    EXPECT_THAT(remarks(same), IsEmpty()) << same;
+  EXPECT_THAT(
+      with(R"("attention_dropout": 0, "weight_decay": 0, "hidden_dropout": 0, )" + mlp).remarks,
+      IsEmpty());
 }
 
 TEST(Neox, ASlidingWindowIsOfFlashAttention) {
@@ -456,7 +495,7 @@ TEST(Neox, BiasesOfAttentionAndMlp) {
             "none");
   const std::string llama = R"("mlp_type": "llama", "activation": "silu", )";
   EXPECT_EQ(biases(llama + R"("use_bias_in_attn_linear": false)"), "none");
-  EXPECT_EQ(biases(llama + R"("gpt_j_residual": true)"), "none+attention");
+  EXPECT_EQ(biases(llama + R"("norm": "layernorm")"), "none+attention");
   EXPECT_EQ(biases(llama + R"("use_bias_in_mlp": true, "use_bias_in_attn_linear": false)"), "none");
   EXPECT_THAT(with(llama + R"("use_bias_in_mlp": true)").idle, ElementsAre("use_bias_in_mlp"));
   EXPECT_THAT(
