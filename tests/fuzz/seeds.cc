@@ -160,9 +160,18 @@ Files layer_files() {
       {"global_step7/mp_rank_00_model_states.pt", states}};
 }
 
-/// Parts of GPT-NeoX's model by the numbers of their modules, under its names.
-std::vector<std::pair<int, std::vector<Parameter>>> neox_modules() {
+/// Parts of GPT-NeoX's model by the numbers of their modules, under its names. With a gate the two
+/// heads share keys and values.
+std::vector<std::pair<int, std::vector<Parameter>>> neox_modules(bool gated) {
   std::vector<Parameter> layer = kLayer;
+  if (gated) {
+    std::erase_if(layer, [](const Parameter& one) { return one.name.starts_with("mlp."); });
+    for (Parameter& one : layer)
+      if (one.name.starts_with("self_attention.linear_qkv")) one.shape[0] = 2 * kWidth;
+    layer.insert(layer.end(), {{"mlp.w1.weight", {8, kWidth}},
+                               {"mlp.w2.weight", {kWidth, 8}},
+                               {"mlp.w3.weight", {8, kWidth}}});
+  }
   for (Parameter& one : layer) {
     for (const auto& [core, own] :
          {std::pair("self_attention.linear_qkv", "attention.query_key_value"),
@@ -183,11 +192,19 @@ constexpr const char* kNeoxConfig =
     "\"max-position-embeddings\": 4, \"pos-emb\": \"rotary\", \"rotary-pct\": 1.0,\n"
     "\"no-weight-tying\": true, \"gpt-j-residual\": True, \"model-parallel-size\": 1}\n";
 
-Files neox(bool pipeline) {
-  Files files = {{"latest", "global_step7"}, {"global_step7/configs/model.yml", kNeoxConfig}};
+constexpr const char* kGatedConfig =
+    "{\"gpt-j-residual\": false, \"num_kv_heads\": 1, \"mlp_type\": \"llama\",\n"
+    "\"activation\": \"silu\", \"intermediate_size\": 8}\n";
+
+Files neox(bool pipeline, bool gated) {
+  std::string config = kNeoxConfig;
+  const std::string parallel = ", \"gpt-j-residual\": True";
+  if (gated) config.erase(config.find(parallel), parallel.size());
+  Files files = {{"latest", "global_step7"}, {"global_step7/configs/model.yml", config}};
+  if (gated) files.emplace_back("global_step7/configs/gated.yml", kGatedConfig);
   Saved all;
   std::string modules;
-  for (const auto& [number, parameters] : neox_modules()) {
+  for (const auto& [number, parameters] : neox_modules(gated)) {
     Saved one;
     std::string pairs;
     for (const Parameter& parameter : parameters) {
@@ -339,6 +356,15 @@ std::string old_index() {
   return foreign::little(0x0402, 2) + std::string("TNTIDX\0\0", 8) + numbers;
 }
 
+/// A gated MLP in the form since September 2024; its biases in a file of their own.
+Files neox_gated_files() {
+  return {{"model.yml", R"({"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+    "num_kv_heads": 2, "seq_length": 16, "max_position_embeddings": 16, "pos_emb": "rotary",
+    "norm": "rmsnorm", "intermediate_size": 100, "mlp_multiple_of": 4, "activation": "swiglu",
+    "attention_config": [[["flash"], 2]], "sliding_window_width": 8, "hidden_dropout": 0.1})"},
+          {"biases.yml", "use_bias_in_attn_linear: false\nuse_bias_in_mlp: false\n"}};
+}
+
 /// A model and its training as one file of JSON and one of YAML's blocks.
 Files neox_files() {
   const char* model = R"({"num-layers": 2, "hidden_size": 32, "num-attention-heads": 4,
@@ -376,13 +402,15 @@ std::vector<Seed> seeds() {
       {"pickle", "args", foreign::pickle(dict(text("args") + arguments()))},
       {"torch_file", "two", tensors},
       {"neox_yaml", "two", pack(neox_files())},
+      {"neox_yaml", "gated", pack(neox_gated_files())},
       {"checkpoint", "megatron", pack(megatron())},
       {"checkpoint", "layers", pack(layer_files())},
       {"checkpoint", "torch_dist", pack(torch_dist())},
       {"checkpoint", "zero", pack(zero())},
       {"checkpoint", "zero_halves", pack(zero_halves())},
-      {"neox_checkpoint", "pipeline", pack(neox(true))},
-      {"neox_checkpoint", "sequential", pack(neox(false))},
+      {"neox_checkpoint", "pipeline", pack(neox(true, false))},
+      {"neox_checkpoint", "sequential", pack(neox(false, false))},
+      {"neox_checkpoint", "gated", pack(neox(true, true))},
       {"hf_folder", "gpt2", pack(hugging_face())},
       {"safetensors", "gpt2", hugging_face()[1].second},
       {"npy", "table", npy()},

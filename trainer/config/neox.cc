@@ -301,7 +301,7 @@ class NeoxReader {
   void sliding_window(const json& kinds) {
     const json width = take("sliding_window_width");
     if (width.is_null() || given_.contains("sliding-window")) return;
-    if (kinds.is_null() || !all_flash(kinds))
+    if (kinds.empty() || !all_flash(kinds))
       refuse("sliding_window_width", width,
              "GPT-NeoX heeds it in flash attention alone, which attention_config does not give to "
              "all layers");

@@ -461,7 +461,7 @@ TEST(Neox, ASlidingWindowIsOfFlashAttention) {
   const std::string refusal =
       "b.yml: sliding_window_width 16: GPT-NeoX heeds it in flash attention alone, which "
       "attention_config does not give to all layers";
-  for (const char* kinds : {"null", R"([[["global"], 6]])", R"([[["flash", "global"], 3]])"})
+  for (const char* kinds : {"null", "[]", R"([[["global"], 6]])", R"([[["flash", "global"], 3]])"})
     EXPECT_EQ(
         with(R"("sliding_window_width": 16, "attention_config": )" + std::string(kinds)).error,
         refusal)
