@@ -230,6 +230,28 @@ std::optional<Manifest> read_manifest(const std::string& prefix) {
                         path);
 }
 
+bool is_of(const Manifest& manifest, const IndexedDataset& data) noexcept {
+  return manifest.bin_bytes == data.bin_bytes() && manifest.num_sequences == data.num_sequences() &&
+         manifest.num_documents == data.num_documents();
+}
+
+static bool is_known(const std::string& identity) {
+  return !identity.empty() && identity != "NullTokenizer";
+}
+
+std::string KnownTokenizer::other(const Provenance& from) const {
+  if (!is_known(identity) || !is_known(from.tokenizer_hash) || from.tokenizer_hash == identity)
+    return {};
+  return message("its tokenizer (", from.tokenizer, ") differs from ", name,
+                 ": the same ids may mean other tokens");
+}
+
+void KnownTokenizer::learn(const std::string& prefix, const Provenance& from) {
+  if (is_known(identity) || !is_known(from.tokenizer_hash)) return;
+  identity = from.tokenizer_hash;
+  name = message("that of ", prefix, " (", from.tokenizer, ")");
+}
+
 bool has_manifest(const std::string& prefix) {
   struct stat info {};
   if (::lstat(manifest_path(prefix).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "libindexed/dataset.h"
 #include "libindexed/mapped_file.h"
 
 namespace indexed {
@@ -84,6 +85,25 @@ std::optional<Manifest> read_manifest(const std::string& prefix);
 
 /// Whether PREFIX.manifest is a manifest: a regular file, not a link, that read_manifest() reads.
 bool has_manifest(const std::string& prefix);
+
+/// Whether a manifest's counts are those of `data`, and so not another dataset's.
+bool is_of(const Manifest& manifest, const IndexedDataset& data) noexcept;
+
+/// A tokenizer with which those of datasets are compared. NullTokenizer, whose ids are of any
+/// vocabulary, counts as not known.
+struct KnownTokenizer {
+  std::string identity = {};  ///< as in Provenance::tokenizer_hash; empty: none is known
+  std::string name = {};      ///< for messages: "this run's (vocab.json merges.txt)"
+
+  /// That a dataset was made with another one: "its tokenizer (tekken.json) differs from NAME: the
+  /// same ids may mean other tokens". Empty if it was not, or one of them is not known. Only a
+  /// message: tokenizers of other identities may give equal ids, as where only one has a chat's
+  /// special tokens.
+  std::string other(const Provenance& from) const;
+
+  /// Takes that of the dataset `prefix`, if none is known yet.
+  void learn(const std::string& prefix, const Provenance& from);
+};
 
 /// The first place where `file` differs from its checksums, or nothing. Reads everything once.
 struct Damage {

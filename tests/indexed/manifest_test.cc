@@ -183,6 +183,31 @@ TEST(Manifest, MergedChecksumsStand) {
   EXPECT_FALSE(find_damage(bytes_of(read_whole(folder / "twice.idx")), manifest.idx));
 }
 
+// Of NullTokenizer's ids, and of a dataset that does not say, nobody knows whose they are.
+TEST(Manifest, ATokenizerIsAnotherOneWhereBothAreKnown) {
+  const auto from = [](const char* hash) {
+    Provenance made;
+    made.tokenizer = "t.json";
+    made.tokenizer_hash = hash;
+    return made;
+  };
+  KnownTokenizer known;
+  for (const char* unknown : {"", "NullTokenizer"}) {
+    EXPECT_EQ(known.other(from("1")), "");
+    known.learn("n", from(unknown));
+  }
+  EXPECT_EQ(known.identity, "");
+  known.learn("a", from("1"));
+  EXPECT_EQ(known.other(from("1")), "");
+  EXPECT_EQ(known.other(from("NullTokenizer")), "");
+  EXPECT_EQ(known.other(from("")), "");
+  EXPECT_EQ(known.other(from("2")),
+            "its tokenizer (t.json) differs from that of a (t.json): the same ids may mean other "
+            "tokens");
+  known.learn("b", from("2"));
+  EXPECT_EQ(known.identity, "1");
+}
+
 TEST(Manifest, DamagedTextNeverCrashes) {
   ScratchFolder folder;
   const std::string good = write_manifest(build(folder / "m"));

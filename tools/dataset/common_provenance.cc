@@ -11,9 +11,7 @@ namespace dataset {
 
 std::optional<indexed::Manifest> read_own_manifest(const indexed::IndexedDataset& data) {
   std::optional<indexed::Manifest> manifest = indexed::read_manifest(data.prefix());
-  if (manifest &&
-      (manifest->bin_bytes != data.bin_bytes() || manifest->num_sequences != data.num_sequences() ||
-       manifest->num_documents != data.num_documents())) {
+  if (manifest && !indexed::is_of(*manifest, data)) {
     throw indexed::FormatError(cli::concat(
         data.prefix(), ".manifest: ", cli::with_commas(manifest->num_documents), " documents and ",
         cli::with_commas(manifest->bin_bytes), " bytes of tokens, but the dataset has ",
@@ -44,18 +42,11 @@ std::string token_text(int64_t eod_token) {
 void CommonProvenance::add(const std::string& prefix,
                            const std::optional<indexed::Manifest>& manifest, int64_t documents) {
   indexed::Provenance from = manifest ? manifest->provenance : indexed::Provenance();
-  if (!from.tokenizer_hash.empty()) {
-    if (named_.empty()) {
-      named_ = prefix;
-      named_hash_ = from.tokenizer_hash;
-      named_tokenizer_ = from.tokenizer;
-    } else if (from.tokenizer_hash != named_hash_ && !mixed_tokenizers_) {
-      throw indexed::FormatError(
-          cli::concat(prefix, ".manifest: tokenizer ", cli::quote(from.tokenizer), " differs from ",
-                      cli::quote(named_tokenizer_), " of ", named_,
-                      ".manifest: merge-datasets --mixed-tokenizers merges them all the same"));
-    }
+  if (const std::string other = known_.other(from); !other.empty() && !mixed_tokenizers_) {
+    throw indexed::FormatError(cli::concat(
+        prefix, ": ", other, "; merge-datasets --mixed-tokenizers merges them all the same"));
   }
+  known_.learn(prefix, from);
   if (manifest && documents > 0 && ended_.empty()) {
     ended_ = prefix;
     eod_token_ = from.eod_token;

@@ -47,9 +47,9 @@ class CommonProvenance {
 
  private:
   indexed::Provenance common_ = {};
-  std::string named_, named_hash_, named_tokenizer_;  // the first input that has a tokenizer
-  std::string ended_, ends_note_;                     // the first input with documents
-  int64_t eod_token_ = -1;                            // of that
+  indexed::KnownTokenizer known_;  // of the first input that has one
+  std::string ended_, ends_note_;  // the first input with documents
+  int64_t eod_token_ = -1;         // of that
   int64_t documents_ = 0;
   bool mixed_tokenizers_;
   bool first_ = true;

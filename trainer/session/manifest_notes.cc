@@ -35,9 +35,7 @@ std::optional<indexed::IndexedDataset> open_own(const std::string& prefix,
   try {
     indexed::IndexedDataset data =
         indexed::IndexedDataset::open(prefix, {.refuse = indexed::MappedFile::Refuse::cuts});
-    if (manifest.bin_bytes == data.bin_bytes() && manifest.num_sequences == data.num_sequences() &&
-        manifest.num_documents == data.num_documents())
-      return data;
+    if (indexed::is_of(manifest, data)) return data;
   } catch (const std::exception&) {  // the run reports it.
   }
   return std::nullopt;
@@ -100,26 +98,6 @@ std::string ends_note(const TrainConfig& config, int64_t eod, const indexed::Pro
                 one ? " finds" : " find", " none there");
 }
 
-// The tokenizer with which others are compared: the run's, else the first dataset's.
-struct KnownTokenizer {
-  std::string identity = {};
-  std::string name = {};  ///< "differs from NAME".
-};
-
-// The identity in a manifest; empty if unknown. A NullTokenizer's ids are of any vocabulary.
-std::string identity_of(const indexed::Provenance& from) {
-  return from.tokenizer_hash == "NullTokenizer" ? std::string() : from.tokenizer_hash;
-}
-
-// That a dataset was made with another tokenizer than the known one; else empty. Only a note:
-// tokenizers of other identities may give equal ids, as where only one has a chat's special tokens.
-std::string tokenizer_note(const KnownTokenizer& known, const indexed::Provenance& from) {
-  const std::string identity = identity_of(from);
-  if (known.identity.empty() || identity.empty() || identity == known.identity) return {};
-  return concat("its tokenizer (", from.tokenizer, ") differs from ", known.name,
-                ": the same ids may mean other tokens");
-}
-
 }  // namespace
 
 std::vector<std::string> manifest_notes(const TrainConfig& config, const Vocabulary& own) {
@@ -130,20 +108,21 @@ std::vector<std::string> manifest_notes(const TrainConfig& config, const Vocabul
     return {};
   }
   Notes notes;
-  KnownTokenizer known{own.identity, concat("this run's (", own.files, ")")};
+  indexed::KnownTokenizer known{own.identity, concat("this run's (", own.files, ")")};
   for (const std::string& prefix : prefixes) {
     const std::optional<indexed::Manifest> manifest = read_quietly(prefix);
     if (!manifest) continue;
     const indexed::Provenance& from = manifest->provenance;
     const std::string ends = ends_note(config, own.eod_id, from);
-    const std::string tokenizer = tokenizer_note(known, from);
-    const bool first = prefixes.size() > 1 && known.identity.empty() && !identity_of(from).empty();
+    const std::string tokenizer = known.other(from);
+    const bool first =
+        prefixes.size() > 1 && known.identity.empty() && !from.tokenizer_hash.empty();
     if (ends.empty() && tokenizer.empty() && !first) continue;
     const std::optional<indexed::IndexedDataset> data = open_own(prefix, *manifest);
     if (!data) continue;
     if (!tokenizer.empty()) notes.add(prefix, tokenizer);
     if (!ends.empty() && !some_end_with(*data, own.eod_id)) notes.add(prefix, ends);
-    if (first) known = {identity_of(from), concat("that of ", prefix, " (", from.tokenizer, ")")};
+    known.learn(prefix, from);
   }
   return notes.lines();
 }
