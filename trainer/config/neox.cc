@@ -7,6 +7,7 @@
 // megatron/model/init_functions.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -67,6 +68,17 @@ bool is_of_mup(std::string_view key, const json& value) {
 bool is_default(std::string_view key, const json& value) {
   const auto found = kDefaults.find(key);
   return found != kDefaults.end() && value == std::string(found->second);
+}
+
+// GPT-NeoX compares the names of tokenizers without case.
+json known_case(const json& type) {
+  const auto lower = [](std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+  };
+  for (const std::string_view known : kTokenizers)
+    if (type.is_string() && lower(type) == lower(std::string(known))) return std::string(known);
+  return type;
 }
 
 class NeoxReader {
@@ -526,7 +538,7 @@ class NeoxReader {
       if (flag == kFlags.end()) std::ranges::replace(name, '_', '-');
       if (name == "lr-decay-style" && value == "exponential" && !given_.contains(name))
         refuse(key, value, "permitted are constant, linear and cosine: no style here is like it");
-      set(key, name, value);
+      set(key, name, name == "tokenizer-type" ? known_case(value) : value);
     } else if (is_off(value)) {
       idle.push_back(key);
     } else if (const auto gone = kGone.find(key); gone != kGone.end()) {

@@ -171,6 +171,11 @@ inline constexpr std::array<LeftOut, 3> kLeftOut = {
      {"weight_decay", "weight-decay", "0.1", "0.01"}}};
 
 // Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
+// The values of tokenizer_type.
+inline constexpr std::string_view kTokenizers[] = {"GPT2BPETokenizer",   "HFTokenizer",
+                                                   "HFGPT2Tokenizer",    "SPMTokenizer",
+                                                   "CharLevelTokenizer", "TiktokenTokenizer"};
+
 inline constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
                                                             "hidden_dropout",
                                                             "hidden_size",

@@ -64,6 +64,17 @@ TEST(Neox, AnotherRmsNormIsRemarkedOn) {
     EXPECT_TRUE(remarks(same).empty()) << same;
 }
 
+// As GPT-NeoX compares them; the name that no one knows is find_vocabulary()'s to refuse.
+TEST(Neox, NamesOfTokenizersAreKnownInAnyCase) {
+  const auto type = [](const std::string& name) {
+    return read({kModel, kComplete + ("tokenizer_type: " + name)}).config.tokenizer_type;
+  };
+  EXPECT_EQ(type("hftokenizer"), "HFTokenizer");
+  EXPECT_EQ(type("CHARLEVELTOKENIZER"), "CharLevelTokenizer");
+  EXPECT_EQ(type("SPMTokenizer"), "SPMTokenizer");
+  EXPECT_EQ(type("Gpt2"), "Gpt2");
+}
+
 // Not by way of a real, which has 53 bits.
 TEST(Neox, WholeNumbersAreExact) {
   EXPECT_THAT(read({kModel, "seed: 9007199254740993\n"}).error, HasSubstr("9007199254740993"));
