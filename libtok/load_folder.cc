@@ -37,7 +37,8 @@ LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
                            const ParallelFor& parallel_for) {
   if (file.kind != FolderKind::pair) {
     throw ParseError(
-        "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
+        "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model nor tekken.json "
+        "there");
   }
   if (config.known_class() == nullptr && config.class_of_model_type()) {
     refuse_config("config.json", "model_type",

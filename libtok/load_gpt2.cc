@@ -87,6 +87,7 @@ std::string with_paths(std::string_view complaint, std::string_view vocab_path,
                        std::string_view merges_path) {
   for (const auto& [name, path] :
        {std::pair<std::string_view, std::string_view>("vocab.json:", vocab_path),
+        {"tokenizer.json:", vocab_path},
         {"merges.txt:", merges_path}}) {
     if (!complaint.starts_with(name)) continue;
     return std::string(path) + ":" + std::string(complaint.substr(name.size()));

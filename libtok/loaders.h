@@ -103,8 +103,9 @@ struct Gpt2Options {
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                           const Gpt2Options& options = {},
                           const ParallelFor& parallel_for = serial_for);
-/// A complaint of read_gpt2 or of the Tokenizer made of it, with the path of the file that it is
-/// about in place of "vocab.json" or "merges.txt". What names neither is about the vocabulary.
+/// A complaint of read_gpt2, of another file's reader, or of the Tokenizer made of it, with the
+/// path of the file that it is about in place of "vocab.json", "tokenizer.json" or "merges.txt".
+/// What names none of them is about the vocabulary.
 std::string with_paths(std::string_view complaint, std::string_view vocab_path,
                        std::string_view merges_path);
 

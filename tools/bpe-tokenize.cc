@@ -150,13 +150,13 @@ const cli::Table<Options>& flags() {
 /// Reports all errors of a command line that can be found without opening anything.
 void check(Options& options) {
   const tokenize::TokenizerOptions& tokenizer = options.tokenizer;
+  tokenize::check_tokenizer_options(tokenizer);
   const bool named = tokenizer.type == "NullTokenizer" ||
                      !(tokenizer.vocab_file + tokenizer.merge_file + tokenizer.model).empty();
   const cli::Needed needed[] = {
       {options.count || !options.output_prefix.empty(), "--output-prefix (or --count)"},
       {named, "--vocab-file with --merge-file (or --tokenizer-model with tokenizer.json)"}};
   cli::require_all(needed);
-  tokenize::check_tokenizer_options(options.tokenizer);
   if (options.ftfy) {
     throw cli::UsageError(
         "--ftfy: texts are not repaired here, run json-extract --repair-mojibake before");
@@ -458,7 +458,7 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
       });
   const tokenize::EncodeRules rules = make_rules(options, tokenizer);
   if (options.append_eod && !tokenizer.eod_note().empty()) call.console.note(tokenizer.eod_note());
-  for (const std::string& note : tokenizer.version_notes()) call.console.note(note);
+  for (const std::string& note : tokenizer.notes()) call.console.note(note);
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
   }

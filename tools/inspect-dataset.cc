@@ -180,7 +180,7 @@ void verify(const Options& options, const std::string& prefix, cli::Console& con
   const std::string checked =
       dataset::verify(prefix, {.multimodal = options.multimodal,
                                .permuted = options.samples.permuted,
-                               .vocab_size = options.samples.vocab_size,
+                               .vocab_size = options.samples.vocab_size.value_or(0),
                                .eod_token = options.eod_token,
                                .on_progress = [&](int64_t done, int64_t total) {
                                  console.progress({.done = done, .total = total});
@@ -196,13 +196,13 @@ void stats(const Options& options, const std::string& prefix) {
 }
 
 void peek(Options& options, const std::string& prefix, cli::Console& console) {
-  dataset::ShownTokenizer shown;
-  if (!options.ids) shown = dataset::load_tokenizer(options.samples, options.tiktoken_encoding);
-  if (!shown.idle.empty() && !options.sample)
-    console.note(cli::concat("no effect here: ", shown.idle));
-  const std::unique_ptr<tok::Tokenizer> tokenizer = std::move(shown.tokenizer);
+  tokenizer::Opened opened;
+  if (!options.ids) opened = dataset::load_tokenizer(options.samples, options.tiktoken_encoding);
+  if (!options.sample)
+    for (const std::string& note : opened.notes) console.note(note);
+  const tok::Tokenizer* tokenizer = opened.tokenizer ? &*opened.tokenizer : nullptr;
   const auto compare = [&](const indexed::IndexedDataset& data) {
-    const std::string note = dataset::other_tokenizer_note(shown, data);
+    const std::string note = dataset::other_tokenizer_note(opened, data);
     if (!note.empty()) console.note(note);
   };
   if (options.sample) {
@@ -212,7 +212,7 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
     for (int64_t i = *options.sample; i < end; ++i) {
       const std::vector<int64_t> ids = ids_of_sample(run, i);
       print(cli::concat("sample ", i, ": ", cli::counted(static_cast<int64_t>(ids.size()), "token"),
-                        "\n", show(options, tokenizer.get(), ids)));
+                        "\n", show(options, tokenizer, ids)));
     }
     return;
   }
@@ -227,7 +227,7 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
          i < data.document_indices()[static_cast<size_t>(k) + 1]; ++i)
       append_ids(data.sequence(i), ids);
     print(cli::concat("document ", k, ": ", cli::counted(static_cast<int64_t>(ids.size()), "token"),
-                      "\n", show(options, tokenizer.get(), ids)));
+                      "\n", show(options, tokenizer, ids)));
   }
 }
 

@@ -169,22 +169,22 @@ int make_report(Options& options, cli::Invocation& call) {
   extract::TextOutput out(
       {.path = options.output,
        .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse});
-  const dataset::ShownTokenizer shown =
+  const tokenizer::Opened opened =
       dataset::load_tokenizer(options.tokenizer, options.tiktoken_encoding);
-  if (!shown.idle.empty()) call.console.note(cli::concat("no effect here: ", shown.idle));
+  for (const std::string& note : opened.notes) call.console.note(note);
   std::vector<report::DatasetFacts> facts;
   for (const std::string& prefix : inputs.datasets) {
     facts.push_back(report::read_facts(
         prefix, {.count_repeated = !options.skip_repeated,
                  .samples = options.samples,
                  .sample_tokens = options.max_tokens,
-                 .tokenizer = shown.tokenizer.get(),
+                 .tokenizer = opened.tokenizer ? &*opened.tokenizer : nullptr,
                  .on_progress = [&](int64_t done, int64_t all) {
                    call.console.progress(
                        {.done = done, .total = all, .items = done, .in_items = true});
                  }}));
     const std::string note =
-        dataset::other_tokenizer_note(shown, indexed::IndexedDataset::open(prefix));
+        dataset::other_tokenizer_note(opened, indexed::IndexedDataset::open(prefix));
     if (!note.empty()) call.console.note(note);
   }
   out.write(report::page(title_of(options, inputs), inputs.runs, facts));

@@ -33,7 +33,7 @@ struct GenerateOptions {
   std::string load;
   std::optional<int64_t> ckpt_step;
   std::string prompt, prompt_file;
-  std::string vocab_file, merge_file, tokenizer_model;
+  std::string vocab_file, merge_file, tokenizer_model, tiktoken_pattern;
   int64_t max_new_tokens = 100, num_samples = 1, top_k = 0, seed = 1234;
   double temperature = 1, top_p = 1;
   bool greedy = false, no_prompt = false, ignore_eod = false, include_special_tokens = true;
@@ -81,6 +81,10 @@ cli::Table<GenerateOptions> flags() {
          .value = "PATH",
          .help = "tokenizer.json, SentencePiece's .model, tekken.json, or a folder with one.",
          .field = text(&O::tokenizer_model)},
+        {.name = "tiktoken-pattern",
+         .value = "V",
+         .help = "How TikTokenizer's list of tokens cuts texts, v1 or v2. Default: as in training.",
+         .field = text(&O::tiktoken_pattern)},
         {.name = "tokenizer-hf-no-include-special-tokens",
          .help = "Leave out the tokens that the tokenizer's template puts around a prompt, as "
                  "a BOS.",
@@ -157,20 +161,30 @@ std::string read_prompt(const GenerateOptions& options, const cli::Parsed& parse
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 
-TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderModel& model,
-                               cli::Console& console) {
-  if (!options.vocab_file.empty() || !options.tokenizer_model.empty()) {
-    return {options.vocab_file, options.merge_file, options.tokenizer_model};
-  }
+// Whether the command line names a tokenizer, and not the model alone.
+bool names_tokenizer(const GenerateOptions& o) {
+  return !(o.vocab_file + o.merge_file + o.tokenizer_model).empty();
+}
+
+tokenizer::Flags tokenizer_flags(const GenerateOptions& options, const DecoderModel& model,
+                                 cli::Console& console) {
+  if (names_tokenizer(options))
+    return {.model = options.tokenizer_model,
+            .vocab_file = options.vocab_file,
+            .merge_file = options.merge_file,
+            .tiktoken_pattern = options.tiktoken_pattern,
+            .encodes = true};
   if (!model.tokenizer_note.empty()) console.note(model.tokenizer_note);
-  return model.tokenizer;
+  tokenizer::Flags flags = model.tokenizer;
+  if (!options.tiktoken_pattern.empty()) flags.tiktoken_pattern = options.tiktoken_pattern;
+  flags.encodes = true;
+  return flags;
 }
 
 // The identity of a tokenizer; empty if its files cannot be read or are not named.
-std::string identity_of(const TokenizerFiles& files) {
+std::string identity_of(const tokenizer::Flags& flags) {
   try {
-    const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(files);
-    return tokenizer ? tokenizer->identity() : std::string();
+    return tokenizer::open(flags).identity;
   } catch (const std::exception&) {
     return {};
   }
@@ -179,24 +193,24 @@ std::string identity_of(const TokenizerFiles& files) {
 // A message if the tokenizer is not the model's: by the hash of the one that it was trained with;
 // else, for one of the command line, by the model's own files, or the number of tokens.
 std::string other_tokenizer_note(const GenerateOptions& options, const DecoderModel& model,
-                                 const TokenizerFiles& files, const tok::Tokenizer& tokenizer) {
-  const bool given = !options.vocab_file.empty() || !options.tokenizer_model.empty();
+                                 const tokenizer::Flags& flags, const tok::Tokenizer& tokenizer) {
+  const bool given = names_tokenizer(options);
   std::string known = model.tokenizer_hash;
   // What has a note is at a place where another model's files may be now.
   if (known.empty() && given && model.tokenizer_note.empty()) known = identity_of(model.tokenizer);
   if (known == tokenizer.identity()) return {};
   if (!known.empty()) {
     // Training may have read the same files as its --tokenizer-type asks.
-    TokenizerFiles typed = files;
+    tokenizer::Flags typed = flags;
     typed.type = model.tokenizer_type;
     if (!typed.type.empty() && identity_of(typed) == known) return {};
-    return concat(options.load, ": its tokenizer is another one than ", flags_of(files),
+    return concat(options.load, ": its tokenizer is another one than ", tokenizer::shown(flags),
                   ": the same ids may mean other tokens");
   }
   const int64_t tokens = std::max<int64_t>(tokenizer.vocab_size(), tokenizer.id_limit());
   if (!given || tokens == model.spec.vocab_size) return {};
   return concat(options.load, ": a vocabulary of ", model.spec.vocab_size, ", but ",
-                flags_of(files), " has ", tokens, " tokens: it may be another model's");
+                tokenizer::shown(flags), " has ", tokens, " tokens: it may be another model's");
 }
 
 // Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around
@@ -257,17 +271,19 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
   const std::string text = read_prompt(options, call.parsed);
   const DecoderModel model = open_decoder_model(options.load, options.ckpt_step);
   for (const std::string& note : model.notes) call.console.note(note);
-  const TokenizerFiles files = tokenizer_files(options, model, call.console);
-  const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(files);
+  const tokenizer::Flags named = tokenizer_flags(options, model, call.console);
+  const tokenizer::Opened opened = tokenizer::open(named);
+  const std::optional<tok::Tokenizer>& tokenizer = opened.tokenizer;
   if (!tokenizer)
     throw UsageError(concat(options.load, " names no tokenizer: --vocab-file is missing"));
+  for (const std::string& note : opened.notes) call.console.note(note);
   const std::vector<int32_t> prompt = prompt_ids(*tokenizer, options, text);
   for (const int32_t id : prompt)
     if (id >= model.spec.vocab_size)
       throw indexed::FormatError(concat(options.load, ": a vocabulary of ", model.spec.vocab_size,
                                         ", but the prompt has token ", id,
                                         ": the tokenizer is another model's"));
-  if (const std::string note = other_tokenizer_note(options, model, files, *tokenizer);
+  if (const std::string note = other_tokenizer_note(options, model, named, *tokenizer);
       !note.empty())
     call.console.note(note);
   if (options.include_special_tokens && !tokenizer->source().template_note.empty())

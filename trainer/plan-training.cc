@@ -18,6 +18,7 @@
 #include "tools/cli/run.h"
 #include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
+#include "tools/tokenizer/open_tokenizer.h"
 #include "trainer/config/flags.h"
 #include "trainer/config/outputs.h"
 #include "trainer/session/auto_layout.h"
@@ -195,7 +196,11 @@ Cluster cluster_of(const PlanOptions& o) {
 // The tokenizer's size; GPT-2's if its files are on another machine.
 int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   if (!config.vocab_size) {
-    for (const std::string& file : {config.vocab_file, config.merge_file, config.tokenizer_model}) {
+    const tokenizer::Flags named = tokenizer::counting({.type = config.tokenizer_type,
+                                                        .model = config.tokenizer_model,
+                                                        .vocab_file = config.vocab_file,
+                                                        .merge_file = config.merge_file});
+    for (const std::string& file : {named.vocab_file, named.merge_file, named.model}) {
       if (file.empty() || std::filesystem::exists(file)) continue;
       console.note(concat(file, ": not here; planned for a vocabulary of ",
                           cli::with_commas(kUsualVocabulary)));

@@ -347,7 +347,8 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   Files files = good;
   files.erase("merges.txt");
   EXPECT_EQ(folder_refusal(files),
-            "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
+            "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model nor "
+            "tekken.json there");
 }
 
 // Seen with transformers 5.24 (tokenizers 0.23.3): a token of the vocabulary that was added before

@@ -34,14 +34,18 @@ show no-pattern nemotron.json
 show blanks llama.model --no-tokenizer-sentencepiece-ignore-extra-whitespaces
 show not-one llama.json --tokenizer-type Llama2Tokenizer
 # Flags for another kind of file, and a file that a list of values took.
-show size llama.model --vocab-size 1501
-show own-size llama.model --vocab-size 1500 --count
-show ids tekken.json --tiktoken-num-special-tokens 10
-show names llama.json --tiktoken-special-tokens A B
-show pattern llama.model --tiktoken-pattern v1
 show encoding tekken.json --tiktoken-encoding cl100k_base
 show more llama.model --tokenizer-special-tokens "<x>"
-show eod llama.model --null-tokenizer-eod-id 3
+show eod llama.model --eod-token "<x>"
+echo "- idle, as in Megatron"
+idle() { # MODEL FLAG...
+  bpe-tokenize --count --no-pad-vocab-size --input in.jsonl --tokenizer-model "$S/$1" "${@:2}" \
+    2>&1 >/dev/null | head -n -1
+}
+idle llama.model --vocab-size 1501 --null-tokenizer-eod-id 3
+idle llama.model --vocab-size 1500
+idle tekken.json --tiktoken-num-special-tokens 10
+idle llama.json --tiktoken-special-tokens A B --tiktoken-pattern v1
 bpe-tokenize -q --count --tokenizer-model "$S/nemotron.json" --tiktoken-pattern v1 \
   --tiktoken-special-tokens A B in.jsonl </dev/null
 bpe-tokenize -q --count --tokenizer-model "$S/tekken.json" --workers-to-check 1 2 \

@@ -86,7 +86,10 @@ TEST_F(PlanFlagsTest, TheVocabularyIsTheTrainers) {
               HasSubstr("50675 rows, not padded, as in Pai-Megatron-Patch, and "
                         "--tensor-model-parallel-size 2 does not divide them"));
   EXPECT_EQ(plan(words + two + Words{"--extra-vocab-size", "422"}).status, 0);
-  EXPECT_THAT(plan(words + Words{"--world-size", "1", "--tokenizer-type", "NullTokenizer"}).err,
+  const Words null = {"--micro-batch-size", "1",     "--as-given",
+                      "--vocab-size",       "50254", "--tokenizer-type",
+                      "NullTokenizer"};
+  EXPECT_THAT(plan(model() + null + Words{"--world-size", "1"}).err,
               HasSubstr("NullTokenizer: --vocab-size 50254 is ids 0 to 50253, as from "));
 }
 

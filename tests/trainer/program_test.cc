@@ -404,14 +404,15 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
   };
   EXPECT_EQ(refused({"--data-path", "d.bin"}, 2),
             "trainer: --data-path d.bin: name it without .bin or .idx\n");
-  EXPECT_THAT(refused({"--tokenizer-model", "some/model"}, 2),
-              HasSubstr("--tokenizer-model some/model: no such file or folder (nothing is "
-                        "downloaded: "));
+  EXPECT_THAT(refused({"--tokenizer-model", "some/model"}, 1),
+              HasSubstr("--tokenizer-model some/model (nothing is downloaded: "));
   EXPECT_EQ(refused({"--vocab-file", "some/gpt2-vocab.json"}, 2),
             "trainer: --vocab-file some/gpt2-vocab.json needs --merge-file\n");
   std::ofstream(folder_ + "/m.txt") << "#version: 0.2\n";
-  EXPECT_EQ(refused({"--vocab-file", "m.txt", "--merge-file", "d.idx"}, 1),
+  EXPECT_EQ(refused({"--vocab-file", "m.txt", "--merge-file", "m.txt"}, 1),
             "trainer: m.txt: byte 1: not valid JSON\n");
+  EXPECT_THAT(refused({"--tokenizer-type", "Gpt2"}, 2),
+              HasSubstr("--tokenizer-type Gpt2: expected one of GPT2BPETokenizer, "));
   std::filesystem::create_directories(folder_ + "/hf");
   std::ofstream(folder_ + "/hf/config.json") << "{}";
   EXPECT_EQ(refused({"--load", "hf"}, 2),

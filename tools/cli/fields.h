@@ -69,6 +69,17 @@ Field<O> integer(std::optional<int64_t> O::*member, int64_t lowest = 0,
           [=](const O& o) { return o.*member ? Values{std::to_string(*(o.*member))} : Values{}; }};
 }
 
+/// The same where -1 says that nothing is given, as it does in Pai-Megatron-Patch.
+template <class O>
+Field<O> integer_or_none(std::optional<int64_t> O::*member, int64_t lowest, int64_t highest) {
+  Field<O> field = integer(member, lowest, highest);
+  field.set = [member, set = field.set](O& o, const Values& v) {
+    if (v[0] == "-1") return (o.*member).reset();
+    set(o, v);
+  };
+  return field;
+}
+
 /// A number of bytes with K, M, G or T.
 template <class O>
 Field<O> size(int64_t O::*member, int64_t lowest = 0, int64_t highest = kMaxInteger) {

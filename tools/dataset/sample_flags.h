@@ -44,7 +44,7 @@ struct SampleFlags {
   std::string tokenizer_model = {};
   std::string vocab_file = {};
   std::string merge_file = {};
-  int64_t vocab_size = 0;
+  std::optional<int64_t> vocab_size = {};
   std::optional<int64_t> null_tokenizer_eod_id = {};
   std::optional<int64_t> null_tokenizer_pad_id = {};
   std::string tiktoken_pattern = {};

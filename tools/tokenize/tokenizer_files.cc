@@ -1,301 +1,56 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. Which files make which tokenizer. The types are Megatron's (2023 and
-// today's), Megatron-DeepSpeed's, gpt-neox's and BigScience's; they differ in wrappers, not in
-// files, so one loader serves all.
+// Room: tools/tokenize. The rows of the flags, and what the classes of Megatron (2023 and today's),
+// Megatron-DeepSpeed, gpt-neox and BigScience do with a text besides encoding it.
 #include "tools/tokenize/tokenizer_files.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <filesystem>
 #include <stdexcept>
-#include <system_error>
+#include <utility>
 
 #include "tools/cli/fields.h"
 #include "tools/cli/text.h"
-#include "tools/stream/input.h"
 
 namespace tokenize {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::array<std::string_view, 11> kTypes = {
-    "GPT2BPETokenizer",          "HuggingFaceTokenizer", "HFTokenizer",   "HFGPT2Tokenizer",
-    "PretrainedFromHF",          "TikTokenizer",         "NullTokenizer", "SentencePieceTokenizer",
-    "GPTSentencePieceTokenizer", "Llama2Tokenizer",      "SPMTokenizer"};
-
-/// Types of SentencePiece models.
-constexpr std::array<std::string_view, 4> kSentencePieceTypes = {
-    "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer", "SPMTokenizer"};
-
-/// Types that Megatron's programs know and that are no BPE.
-constexpr std::array<std::string_view, 6> kOtherTypes = {
-    "BertWordPieceLowerCase",  "BertWordPieceCase", "MultimodalTokenizer",
-    "NullMultimodalTokenizer", "SFTTokenizer",      "CharLevelTokenizer"};
-
-constexpr std::string_view kTiktokenAlias = "TiktokenTokenizer";
-
-template <class List>
-bool has(const List& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
+tokenizer::Flags named_flags(const TokenizerOptions& o) {
+  return {.type = o.type,
+          .model = o.model,
+          .vocab_file = o.vocab_file,
+          .merge_file = o.merge_file,
+          .vocab_size = o.vocab_size,
+          .null_eod_id = o.null_eod_id,
+          .special_tokens = o.special_tokens,
+          .tiktoken_pattern = o.tiktoken_pattern,
+          .tiktoken_num_special_tokens = o.tiktoken_num_special_tokens,
+          .tiktoken_special_tokens = o.tiktoken_special_tokens,
+          .encodes = true,
+          .tiktoken_encoding = o.encoding};
 }
 
-cli::Field<TokenizerOptions> type_field() {
-  return {cli::Arity::one,
-          [](TokenizerOptions& o, const cli::Values& v) {
-            if (has(kOtherTypes, v[0])) {
-              throw cli::UsageError("not a BPE tokenizer, which is what this program reads");
-            }
-            if (!has(kTypes, v[0]) && v[0] != kTiktokenAlias) {
-              throw cli::UsageError(
-                  cli::concat("expected one of ", cli::join({kTypes.begin(), kTypes.end()}, ", ")));
-            }
-            o.type = v[0] == kTiktokenAlias ? "TikTokenizer" : v[0];
-          },
-          [](const TokenizerOptions& o) {
-            return o.type.empty() ? cli::Values{} : cli::Values{o.type};
-          },
-          {kTypes.begin(), kTypes.end()}};
-}
-
-std::string read_whole(const std::string& path) {
-  stream::Input input(path);
-  std::string text;
-  std::string buffer(1 << 18, '\0');
-  while (const size_t size = input.read(buffer)) text.append(buffer, 0, size);
-  return text;
-}
-
-/// A path that exists, or the error for a name on the network.
-std::string existing(const std::string& path, std::string_view flag) {
-  std::error_code error;
-  if (fs::exists(path, error)) return path;
-  throw std::system_error(std::make_error_code(std::errc::no_such_file_or_directory),
-                          cli::concat("--", flag, " ", path,
-                                      " (nothing is downloaded: give tokenizer.json, its folder, "
-                                      "or vocab.json and merges.txt)"));
-}
-
-/// The files of a folder, for libtok.
-tok::ReadFile reader_of(const fs::path& folder) {
-  return [folder](std::string_view name) -> std::optional<std::string> {
-    std::error_code error;
-    const fs::path path = folder / name;
-    if (!fs::exists(path, error)) return std::nullopt;
-    return read_whole(path.string());
-  };
-}
-
-/// tiktoken's name of an encoding, from the name of its file: cl100k_base.tiktoken(.gz).
-std::string encoding_of(const TokenizerOptions& options, const std::string& path) {
-  if (!options.encoding.empty()) return options.encoding;
-  const std::string name = fs::path(path).filename().string();
-  return name.substr(0, name.find('.'));
-}
-
-/// Calls `make` and adds the file's name to the parser's errors.
-template <class Make>
-tok::Tokenizer parsed(const std::string& path, Make make) {
-  try {
-    return make();
-  } catch (const tok::ParseError& error) {
-    throw tok::ParseError(cli::concat(path, ": ", error.what()));
-  }
-}
-
-/// What is known about a tokenizer besides itself.
-struct Files {
-  std::string description;
-  bool bare_list = false;  ///< a list of tokens for TikTokenizer, which does not say its sizes
-  bool tiktoken = false;   ///< a .tiktoken file
-  fs::path folder;         ///< the folder of its configuration; empty for files read alone
-};
-
-tok::Tokenizer from_folder(const fs::path& folder, Files& files,
-                           const tok::ParallelFor& parallel_for) {
-  std::error_code error;
-  const auto there = [&](const char* name) { return fs::exists(folder / name, error); };
-  const bool pair = there("vocab.json") && there("merges.txt");
-  const char* whole = there("tokenizer.json")    ? "tokenizer.json"
-                      : pair                     ? nullptr
-                      : there("tokenizer.model") ? "tokenizer.model"
-                      : there("tekken.json")     ? "tekken.json"
-                                                 : nullptr;
-  if (whole == nullptr && !pair) {
-    throw std::system_error(std::make_error_code(std::errc::no_such_file_or_directory),
-                            cli::concat(folder.string(),
-                                        ": neither tokenizer.json nor vocab.json with merges.txt "
-                                        "nor tokenizer.model nor tekken.json"));
-  }
-  files.folder = folder;
-  files.description =
-      whole ? (folder / whole).string()
-            : cli::concat((folder / "vocab.json").string(), " ", (folder / "merges.txt").string());
-  return parsed(folder.string(),
-                [&] { return tok::Tokenizer::from_folder(reader_of(folder), parallel_for); });
-}
-
-/// Whether the two files are a folder's pair, with a configuration beside them.
-bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
-  const fs::path folder = vocab.parent_path();
-  std::error_code error;
-  return vocab.filename() == "vocab.json" && merges.filename() == "merges.txt" &&
-         merges.parent_path() == folder && fs::exists(folder / "tokenizer_config.json", error);
-}
-
-tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
-                         const std::string& merges, Files& files,
-                         const tok::ParallelFor& parallel_for) {
-  if (is_folders_pair(vocab, merges)) {
-    // With a type or special tokens on the command line, the two files are read alone.
-    files.folder = fs::path(vocab).parent_path();
-    if (options.type.empty() && options.special_tokens.empty())
-      return from_folder(files.folder, files, parallel_for);
-  }
-  files.description = cli::concat(vocab, " ", merges);
-  tok::Gpt2Options gpt2;
-  if (!options.special_tokens.empty()) {
-    gpt2.special_tokens = options.special_tokens;
-    gpt2.special_tokens.insert(gpt2.special_tokens.begin(), "<|endoftext|>");
-  }
-  const std::string vocab_text = read_whole(vocab);
-  const std::string merges_text = read_whole(merges);
-  try {
-    return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, parallel_for);
-  } catch (const tok::ParseError& error) {
-    throw tok::ParseError(tok::with_paths(error.what(), vocab, merges));
-  }
-}
-
-/// What Megatron's TikTokenizer is told of a list of tokens. tekken.json says it itself.
-tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
-  tok::RankListOptions list;
-  list.family = options.tiktoken_pattern == "v1" ? tok::Family::nemotron : tok::Family::tekken;
-  if (options.tiktoken_num_special_tokens) {
-    list.num_special_tokens = *options.tiktoken_num_special_tokens;
-  }
-  if (options.vocab_size) list.vocab_size = *options.vocab_size;
-  if (!options.tiktoken_special_tokens.empty()) {
-    list.special_tokens = options.tiktoken_special_tokens;
-  }
-  return list;
-}
-
-tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string& path,
-                              const std::string& text, Files& files,
-                              const tok::ParallelFor& parallel_for) {
-  files.bare_list = text[text.find_first_not_of(" \t\r\n")] == '[';
-  if (files.bare_list && options.tiktoken_pattern.empty()) {
-    throw cli::UsageError(cli::concat("--tokenizer-model ", path,
-                                      ": a list of tokens needs --tiktoken-pattern v1 or v2"));
-  }
-  return parsed(path, [&] {
-    return tok::Tokenizer::from_rank_list(text, rank_list_options(options), parallel_for);
-  });
-}
-
-tok::Tokenizer from_sentencepiece(const TokenizerOptions& options, const std::string& path,
-                                  const std::string& model, const tok::ParallelFor& parallel_for) {
-  if (options.keep_extra_whitespaces) {
-    throw cli::UsageError(cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ",
-                                      path, " itself says what becomes of blanks"));
-  }
-  const tok::SentencePieceOptions added{.megatron_tokens =
-                                            options.type == "SentencePieceTokenizer"};
-  return parsed(path,
-                [&] { return tok::Tokenizer::from_sentencepiece(model, added, parallel_for); });
-}
-
-tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
-                         const tok::ParallelFor& parallel_for) {
-  const fs::path file(path);
-  // gpt-neox's HFTokenizer reads --vocab-file alone, whatever is beside it.
-  const bool alone = options.type == "HFTokenizer" && options.model.empty();
-  if (file.filename() == "tokenizer.json" && !alone) {
-    return from_folder(file.has_parent_path() ? file.parent_path() : fs::path("."), files,
-                       parallel_for);
-  }
-  files.description = path;
-  const std::string text = read_whole(path);
-  if (tok::is_sentencepiece(text)) return from_sentencepiece(options, path, text, parallel_for);
-  if (has(kSentencePieceTypes, options.type) || path.ends_with(".model")) {
-    throw tok::ParseError(cli::concat(path, ": not a SentencePiece model"));
-  }
-  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, files, parallel_for);
-  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  if (begin == text.size() || (text[begin] != '{' && text[begin] != '[')) {  // base64 lines
-    files.tiktoken = true;
-    return parsed(path, [&] {
-      return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), parallel_for);
-    });
-  }
-  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, parallel_for); });
-}
-
-tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
-                          const tok::ParallelFor& parallel_for) {
-  if (!options.merge_file.empty()) {
-    return from_pair(options, existing(options.vocab_file, "vocab-file"),
-                     existing(options.merge_file, "merge-file"), files, parallel_for);
-  }
-  const std::string& named = options.model.empty() ? options.vocab_file : options.model;
-  const std::string path =
-      existing(named, options.model.empty() ? "vocab-file" : "tokenizer-model");
-  std::error_code error;
-  return fs::is_directory(path, error) ? from_folder(path, files, parallel_for)
-                                       : from_file(options, path, files, parallel_for);
-}
-
-/// The id that ends a document, as the wrapper of the type finds it.
-std::optional<int32_t> find_eod(const TokenizerOptions& options, const tok::Tokenizer& tokenizer,
-                                const Files& files) {
-  if (options.eod_token.empty()) {
-    const std::optional<int32_t> neox =
-        options.type == "SPMTokenizer" ? tokenizer.token_id("<|endoftext|>") : std::nullopt;
-    return neox ? neox : tokenizer.eod_id();
-  }
-  const std::optional<int32_t> id = tokenizer.token_id(options.eod_token);
+/// The id that ends a document: --eod-token, else as the type's class finds it.
+std::optional<int32_t> find_eod(const TokenizerOptions& options, const tokenizer::Opened& opened) {
+  if (options.eod_token.empty()) return opened.eod;
+  const std::optional<int32_t> id = opened.tokenizer->token_id(options.eod_token);
   if (!id) {
-    throw std::runtime_error(cli::concat("--eod-token ", cli::quote(options.eod_token),
-                                         ": no token of ", files.description));
+    throw std::runtime_error(
+        cli::concat("--eod-token ", cli::quote(options.eod_token), ": no token of ", opened.files));
   }
   return id;
 }
 
 /// A warning if documents end with another token than the folder's eos_token; else empty.
-std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod,
-                     const Files& files) {
-  if (files.folder.empty() || !eod) return {};
-  const std::optional<std::string> eos = tok::read_named_tokens(reader_of(files.folder)).eos;
+std::string eod_note(const tokenizer::Opened& opened, std::optional<int32_t> eod) {
+  if (opened.folder.empty() || !eod) return {};
+  const tok::Tokenizer& tokenizer = *opened.tokenizer;
+  const std::optional<std::string> eos =
+      tok::read_named_tokens(tokenizer::folder_reader(opened.folder)).eos;
   const std::optional<int32_t> id = eos ? tokenizer.token_id(*eos) : std::nullopt;
   if (!id || *id == *eod) return {};
   return cli::concat("documents end with ", cli::quote(tokenizer.token_bytes(*eod)), " (", *eod,
-                     "), but eos_token of ", files.folder.string(), " is ", cli::quote(*eos), " (",
-                     *id, "), at which a model exported with it stops");
-}
-
-/// --tiktoken-num-special-tokens of Megatron's command lines, whatever the tokenizer.
-constexpr int64_t kMegatronSpecialTokens = 1000;
-
-/// Refuses flags that ask something of another kind of file than was read.
-void refuse_idle_flags(const TokenizerOptions& options, const Files& files, int64_t vocab_size,
-                       int64_t base_vocab_size) {
-  const auto refuse = [&](bool given, const char* flag, const char* wants) {
-    if (!given) return;
-    throw cli::UsageError(cli::concat("--", flag, ": ", files.description, " is no ", wants));
-  };
-  refuse(!options.encoding.empty() && !files.tiktoken, "tiktoken-encoding", ".tiktoken file");
-  if (files.bare_list) return;
-  constexpr const char* kList = "list of tokens for TikTokenizer";
-  refuse(!options.tiktoken_pattern.empty(), "tiktoken-pattern", kList);
-  const int64_t special = options.tiktoken_num_special_tokens.value_or(kMegatronSpecialTokens);
-  refuse(special != kMegatronSpecialTokens, "tiktoken-num-special-tokens", kList);
-  refuse(!options.tiktoken_special_tokens.empty(), "tiktoken-special-tokens", kList);
-  const int64_t asked = options.vocab_size.value_or(vocab_size);
-  if (asked == vocab_size || asked == base_vocab_size) return;
-  throw cli::UsageError(
-      cli::concat("--vocab-size ", asked, ": ", files.description, " has ", vocab_size, " tokens"));
+                     "), but eos_token of ", opened.folder, " is ", cli::quote(*eos), " (", *id,
+                     "), at which a model exported with it stops");
 }
 
 bool has_templates(const std::string& type) {
@@ -349,7 +104,8 @@ cli::Group<TokenizerOptions> tokenizer_group() {
       {{.name = "tokenizer-type",
         .value = "TYPE",
         .help = "Megatron's name of the tokenizer. Optional: the files show what they are.",
-        .field = type_field()},
+        .field = {cli::Arity::one, cli::text(&T::type).set, cli::text(&T::type).show,
+                  tokenizer::encoding_types()}},
        {.name = "vocab-file",
         .aliases = "vocab",
         .value = "FILE",
@@ -370,8 +126,8 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::text(&T::model)},
        {.name = "tiktoken-pattern",
         .value = "V",
-        .help = "TikTokenizer's list of tokens in JSON: how texts are cut.",
-        .field = cli::choice(&T::tiktoken_pattern, {"", "v1", "v2"})},
+        .help = "TikTokenizer's list of tokens in JSON: how texts are cut, v1 or v2.",
+        .field = cli::text(&T::tiktoken_pattern)},
        {.name = "tiktoken-num-special-tokens",
         .value = "N",
         .help = "The same: ids below N are special tokens; else 1000.",
@@ -426,7 +182,7 @@ cli::Group<TokenizerOptions> tokenizer_group() {
                 "count, special ones with them; else 131072. Others have their own, and no other "
                 "size is "
                 "taken.",
-        .field = cli::integer(&T::vocab_size, 1, int64_t{1} << 31)},
+        .field = cli::integer_or_none(&T::vocab_size, 1, int64_t{1} << 31)},
        {.name = "null-tokenizer-eod-id",
         .value = "N",
         .help = "NullTokenizer: the id that ends documents.",
@@ -446,32 +202,17 @@ cli::Group<TokenizerOptions> tokenizer_group() {
 }
 
 void check_tokenizer_options(const TokenizerOptions& options) {
-  if (options.type == "NullTokenizer") {
-    if (!options.vocab_size)
-      throw cli::UsageError("--tokenizer-type NullTokenizer needs --vocab-size");
-    return;
-  }
-  if (!options.merge_file.empty() && options.vocab_file.empty()) {
-    throw cli::UsageError("--merge-file needs --vocab-file");
-  }
-  if (!options.model.empty() && !options.merge_file.empty()) {
-    throw cli::UsageError("--tokenizer-model and --merge-file name two tokenizers");
-  }
-  if (options.null_eod_id) {
-    throw cli::UsageError("--null-tokenizer-eod-id needs --tokenizer-type NullTokenizer");
-  }
-  if (!options.special_tokens.empty() && options.merge_file.empty()) {
-    throw cli::UsageError(
-        "--tokenizer-special-tokens needs --merge-file: tokenizer.json lists its own");
-  }
-  if (options.merge_file.empty() && options.vocab_file.ends_with("vocab.json")) {
-    throw cli::UsageError(cli::concat("--vocab-file ", options.vocab_file, " needs --merge-file"));
+  tokenizer::check(named_flags(options));
+  const std::vector<std::string> types = tokenizer::encoding_types();
+  if (!options.type.empty() && std::ranges::find(types, options.type) == types.end()) {
+    throw cli::UsageError(cli::concat("--tokenizer-type ", options.type,
+                                      ": not a BPE tokenizer, which is what this program reads"));
   }
 }
 
 int64_t LoadedTokenizer::encode(std::string_view text, tok::Scratch& scratch,
                                 tok::TokenBuffer& out) const {
-  if (tokenizer_) return tokenizer_->encode(text, scratch, out, encode_options_);
+  if (tokenizer()) return tokenizer()->encode(text, scratch, out, encode_options_);
   for (size_t at = 0; at < text.size();) {
     out.push_back(next_number(text, vocab_size_, at));
     out.drain_if_full();
@@ -480,7 +221,7 @@ int64_t LoadedTokenizer::encode(std::string_view text, tok::Scratch& scratch,
 }
 
 std::string LoadedTokenizer::complaint(std::string_view text) const {
-  if (tokenizer_) return {};
+  if (tokenizer()) return {};
   for (size_t at = 0; at < text.size();) {
     if (next_number(text, vocab_size_, at) >= 0) continue;
     const std::string_view word = text.substr(at, text.find(' ', at) - at);
@@ -493,25 +234,24 @@ std::string LoadedTokenizer::complaint(std::string_view text) const {
 LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
                                const tok::ParallelFor& parallel_for) {
   LoadedTokenizer loaded;
-  if (options.type == "NullTokenizer") {
-    loaded.vocab_size_ = loaded.id_limit_ = *options.vocab_size;
-    const int64_t eod = options.null_eod_id.value_or(*options.vocab_size - 1);
-    loaded.eod_ = static_cast<int32_t>(eod);
-    loaded.id_limit_ = std::max(loaded.id_limit_, eod + 1);
-    loaded.description_ = loaded.identity_ = "NullTokenizer";
-    if (!options.null_eod_id)
-      loaded.version_notes_.push_back(cli::concat(
-          "NullTokenizer: --vocab-size ", *options.vocab_size, " is ids 0 to ", eod, ", and ", eod,
-          " ends documents, as from megatron-core 0.18 on; earlier releases add an id for that: "
-          "give ",
-          *options.vocab_size + 1));
+  loaded.opened_ = tokenizer::open(named_flags(options), parallel_for);
+  tokenizer::Opened& opened = loaded.opened_;
+  loaded.notes_ = std::move(opened.notes);
+  if (!opened.idle.empty())
+    loaded.notes_.push_back(cli::concat("no effect here: ", cli::join(opened.idle, ", ")));
+  loaded.description_ = options.type;
+  if (!opened.files.empty())
+    loaded.description_ += cli::concat(options.type.empty() ? "" : " ", opened.files);
+  if (!opened.tokenizer) {
+    loaded.vocab_size_ = *options.vocab_size;
+    loaded.id_limit_ = std::max<int64_t>(*options.vocab_size, int64_t{*opened.eod} + 1);
+    if (!options.null_eod_id) loaded.notes_.push_back(tokenizer::null_note(*options.vocab_size));
     return loaded;
   }
-  Files files;
-  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, parallel_for));
-  refuse_idle_flags(options, files, loaded.tokenizer_->vocab_size(),
-                    loaded.tokenizer_->base_vocab_size());
-  const tok::TokenizerSource& source = loaded.tokenizer_->source();
+  const tok::TokenizerSource& source = opened.tokenizer->source();
+  if (options.keep_extra_whitespaces && source.sentencepiece)
+    throw cli::UsageError(cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ",
+                                      opened.files, " itself says what becomes of blanks"));
   const bool parse = options.special_tokens_in_text == "auto"
                          ? parses_by_default(options.type) && !source.split_special_tokens
                          : options.special_tokens_in_text == "parse";
@@ -519,18 +259,15 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
       parse ? tok::SpecialTokens::parse : tok::SpecialTokens::text;
   loaded.encode_options_.add_special_tokens =
       options.include_special_tokens && has_templates(options.type);
-  if (!source.version_note.empty()) loaded.version_notes_.push_back(source.version_note);
+  if (!source.version_note.empty()) loaded.notes_.push_back(source.version_note);
   if (loaded.encode_options_.add_special_tokens && !source.template_note.empty())
-    loaded.version_notes_.push_back(source.template_note);
+    loaded.notes_.push_back(source.template_note);
   const std::string note = release_note(options, loaded.encode_options_, source);
-  if (!note.empty()) loaded.version_notes_.push_back(note);
-  loaded.vocab_size_ = loaded.tokenizer_->vocab_size();
-  loaded.id_limit_ = loaded.tokenizer_->id_limit();
-  loaded.eod_ = find_eod(options, *loaded.tokenizer_, files);
-  loaded.eod_note_ = eod_note(*loaded.tokenizer_, loaded.eod_, files);
-  loaded.description_ =
-      cli::concat(options.type, options.type.empty() ? "" : " ", files.description);
-  loaded.identity_ = loaded.tokenizer_->identity();
+  if (!note.empty()) loaded.notes_.push_back(note);
+  loaded.vocab_size_ = opened.tokenizer->vocab_size();
+  loaded.id_limit_ = opened.tokenizer->id_limit();
+  opened.eod = find_eod(options, opened);
+  loaded.eod_note_ = eod_note(opened, opened.eod);
   return loaded;
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize, the parts of bpe-tokenize. Megatron's tokenizer flags, and the tokenizer
-// that they and their files give, with what Megatron's wrappers add: which id ends a document, the
-// vocabulary's size, whether template tokens (a BOS) are put around texts. Only files are read:
-// nothing is downloaded. May include libtok, tools/cli, tools/stream (for packed files),
+// Room: tools/tokenize, the parts of bpe-tokenize. Megatron's tokenizer flags, and what Megatron's
+// wrappers add to the tokenizer that they name: what ends a document, whether special tokens in a
+// text are parsed, whether template tokens (a BOS) are put around texts. Not here: which files make
+// which tokenizer (tools/tokenizer). May include libtok, tools/tokenizer, tools/cli, tools/stream,
 // nlohmann-json.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "libtok/tokenizer.h"
 #include "tools/cli/flags.h"
+#include "tools/tokenizer/open_tokenizer.h"
 
 namespace tokenize {
 
@@ -56,7 +56,7 @@ class LoadedTokenizer {
   /// Range: not for the null tokenizer.
   int64_t encode(const tok::TextBatch& batch, tok::Scratch& scratch, tok::TokenBuffer& out,
                  std::span<const int32_t>& counts, int32_t end_id) const {
-    return tokenizer_->encode(batch, scratch, out, counts, encode_options_, end_id);
+    return tokenizer()->encode(batch, scratch, out, counts, encode_options_, end_id);
   }
   /// Why `text` cannot be encoded; empty if it can. Only for the null tokenizer, which reads
   /// numbers separated by single spaces.
@@ -66,7 +66,7 @@ class LoadedTokenizer {
   int64_t vocab_size() const { return vocab_size_; }
   /// Ids are below this.
   int64_t id_limit() const { return id_limit_; }
-  std::optional<int32_t> eod() const { return eod_; }
+  std::optional<int32_t> eod() const { return opened_.eod; }
   /// Whether special tokens in a text become their ids.
   bool parses_special_tokens() const {
     return encode_options_.special_tokens_in_text == tok::SpecialTokens::parse;
@@ -74,34 +74,34 @@ class LoadedTokenizer {
   /// A warning if eod() is not the eos token of the tokenizer's folder, at which an exported model
   /// stops; else empty.
   const std::string& eod_note() const { return eod_note_; }
-  /// Warnings about versions of transformers and of Megatron that give different ids.
-  const std::vector<std::string>& version_notes() const { return version_notes_; }
+  /// Warnings: flags without effect, versions of transformers and of Megatron that give other ids.
+  const std::vector<std::string>& notes() const { return notes_; }
   /// "GPT2BPETokenizer vocab.json merges.txt", for people.
   const std::string& description() const { return description_; }
   /// Equal for tokenizers that give equal ids.
-  const std::string& identity() const { return identity_; }
+  const std::string& identity() const { return opened_.identity; }
   /// Null for the null tokenizer.
-  const tok::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  const tok::Tokenizer* tokenizer() const {
+    return opened_.tokenizer ? &*opened_.tokenizer : nullptr;
+  }
 
  private:
   friend LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
                                         const tok::ParallelFor& parallel_for);
-  std::unique_ptr<tok::Tokenizer> tokenizer_;
+  tokenizer::Opened opened_;
   tok::EncodeOptions encode_options_;
   int64_t vocab_size_ = 0;
   int64_t id_limit_ = 0;
-  std::optional<int32_t> eod_;
-  std::string eod_note_;
-  std::vector<std::string> version_notes_;
   std::string description_;
-  std::string identity_;
+  std::string eod_note_;
+  std::vector<std::string> notes_;
 };
 
-/// UsageError for flags that contradict each other or ask for an unknown tokenizer; opens nothing.
+/// Errors: as tokenizer::check(); UsageError for a type that is no BPE. Opens nothing.
 void check_tokenizer_options(const TokenizerOptions& options);
 
-/// Reads the files. Errors: std::system_error, tok::ParseError; std::runtime_error if the
-/// --eod-token is not a token.
+/// Reads the files, after check_tokenizer_options(). Errors: as tokenizer::open(); UsageError for
+/// what is needed or asked only to encode; std::runtime_error if the --eod-token is not a token.
 LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
                                const tok::ParallelFor& parallel_for = tok::serial_for);
 

@@ -168,7 +168,7 @@ constexpr Idle kNoEffect[] = {
     {"no part of GPT pre-training reads it", "bert-no-binary-head",
      "mask-prob short-seq-prob sample-rate decoder-seq-length retriever-seq-length sgd-momentum "
      "inference-batch-times-seqlen-threshold inference-max-seq-length max-tokens-to-oom "
-     "relative-attention-num-buckets relative-attention-max-distance tiktoken-pattern"},
+     "relative-attention-num-buckets relative-attention-max-distance"},
 };
 
 constexpr Idle kRefused[] = {
@@ -251,8 +251,6 @@ constexpr Idle kRefused[] = {
      "no-load-lr-state reset-iteration"},
     {"main parameters come with the optimizer's state", "load-main-params-from-ckpt"},
     {"use --config FILE, one name = value per line", "", "yaml-cfg"},
-    {"use --extra-vocab-size", "", "tiktoken-num-special-tokens",
-     "tiktoken-special-tokens tokenizer-special-tokens"},
     {"this trainer pre-trains only", "perform-rl-step"},
 };
 

@@ -13,7 +13,9 @@ namespace {
 using C = TrainConfig;
 using cli::choice;
 using cli::integer;
+using cli::integer_or_none;
 using cli::last_list;
+using cli::list;
 using cli::off;
 using cli::on;
 using cli::real;
@@ -244,7 +246,7 @@ cli::Group<C> data_group() {
            .help = "vocab.json, tokenizer.json or .tiktoken.",
            .field = text(&C::vocab_file)},
           {.name = "merge-file",
-           .aliases = "merges",
+           .aliases = "merges-file merges",
            .value = "FILE",
            .help = "merges.txt.",
            .field = text(&C::merge_file)},
@@ -256,7 +258,23 @@ cli::Group<C> data_group() {
           {.name = "vocab-size",
            .value = "V",
            .help = "Number of token ids before padding; needed if no tokenizer is named.",
-           .field = integer(&C::vocab_size, 1, int64_t{1} << 31)},
+           .field = integer_or_none(&C::vocab_size, 1, int64_t{1} << 31)},
+          {.name = "tokenizer-special-tokens",
+           .value = "TOKEN",
+           .help = "More special tokens for a vocab.json; those that it lacks get the next ids.",
+           .field = list(&C::tokenizer_special_tokens)},
+          {.name = "tiktoken-pattern",
+           .value = "V",
+           .help = "How TikTokenizer's list of tokens cuts texts, v1 or v2: to compare datasets.",
+           .field = text(&C::tiktoken_pattern)},
+          {.name = "tiktoken-num-special-tokens",
+           .value = "N",
+           .help = "Ids below N are special tokens in that list; else 1000.",
+           .field = integer(&C::tiktoken_num_special_tokens, 3, 1 << 16)},
+          {.name = "tiktoken-special-tokens",
+           .value = "TOKEN",
+           .help = "Its special tokens from id 0 on; else <unk>, <s>, </s>.",
+           .field = list(&C::tiktoken_special_tokens)},
           {.name = "extra-vocab-size",
            .value = "N",
            .help = "Token ids added above the tokenizer's own.",

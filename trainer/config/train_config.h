@@ -50,6 +50,9 @@ struct TrainConfig {
 
   // Tokenizer.
   std::string tokenizer_type, patch_tokenizer_type, vocab_file, merge_file, tokenizer_model;
+  std::string tiktoken_pattern;
+  std::optional<int64_t> tiktoken_num_special_tokens;
+  std::vector<std::string> tiktoken_special_tokens, tokenizer_special_tokens;
 
   // Batches and length of the run.
   int64_t seq_length = 0, micro_batch_size = 0;

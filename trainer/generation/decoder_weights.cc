@@ -67,20 +67,25 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   complete(model.spec);
   const std::string stored = meta.tensors.empty() ? "" : meta.tensors.front().dtype;
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";
-  model.tokenizer = {flag_value(meta, "vocab-file"), flag_value(meta, "merge-file"),
-                     flag_value(meta, "tokenizer-model")};
   model.tokenizer_hash = meta.tokenizer_hash;
   model.tokenizer_type = flag_value(meta, "tokenizer-type");
-  TokenizerFiles& files = model.tokenizer;
+  tokenizer::Flags& files = model.tokenizer;
+  const bool null = model.tokenizer_type == "NullTokenizer";  // its files were not opened.
+  files = tokenizer::counting({.type = null ? std::string() : model.tokenizer_type,
+                               .model = flag_value(meta, "tokenizer-model"),
+                               .vocab_file = flag_value(meta, "vocab-file"),
+                               .merge_file = flag_value(meta, "merge-file"),
+                               .tiktoken_pattern = flag_value(meta, "tiktoken-pattern")});
+  files.type.clear();  // A prompt is encoded as transformers does, whatever the type.
   const std::string beside = tokenizer_folder(path);
   model.tokenizer_note =
-      take_own_tokenizer(beside, {&files.vocab_file, &files.merge_file, &files.tokenizer_model});
-  if (!std::filesystem::exists(files.tokenizer_model) &&
+      take_own_tokenizer(beside, {&files.vocab_file, &files.merge_file, &files.model});
+  if (!std::filesystem::exists(files.model) &&
       std::filesystem::exists(beside + "/tokenizer_config.json")) {
-    files = {.tokenizer_model = beside};  // training copied it there
+    files = {.model = beside};  // training copied it there
   }
   // A conversion puts the model's configurations beside the tokenizer.
-  for (const std::string& folder : {files.tokenizer_model, beside})
+  for (const std::string& folder : {files.model, beside})
     if (!model.ends && std::filesystem::is_directory(folder))
       model.ends = convert::ends_of_text(folder);
   model.place = [checkpoint](const LocalParam& param) { return stored_place(*checkpoint, param); };
@@ -182,7 +187,7 @@ DecoderModel open_hf_model(const std::string& path) {
   DecoderModel model;
   model.spec = source->spec;
   model.dtype = source->dtype == "BF16" ? "bf16" : source->dtype == "F16" ? "fp16" : "fp32";
-  model.tokenizer.tokenizer_model = path;
+  model.tokenizer.model = path;
   model.ends = convert::ends_of_text(path);
   model.notes = source->notes;
   model.place = [source](const LocalParam& param) { return folder_place(*source, param); };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/tokenizer/open_tokenizer.h"
 #include "trainer/generation/decoder.h"
 #include "trainer/session/vocabulary.h"
 
@@ -19,7 +20,7 @@ namespace trainer {
 struct DecoderModel {
   ModelSpec spec;
   std::string dtype = "fp32";  ///< The weights' dtype: fp32, bf16, fp16.
-  TokenizerFiles tokenizer;    ///< As the model names them; empty if it names none.
+  tokenizer::Flags tokenizer;  ///< The files that the model names; empty if it names none.
   std::string tokenizer_hash;  ///< Identity of the tokenizer of its training; empty: not known.
   std::string tokenizer_type;  ///< --tokenizer-type of its training.
   /// Ids that end a text: those at which transformers' generate stops, by the model's own files.

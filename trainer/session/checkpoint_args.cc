@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tools/cli/text.h"
+#include "tools/tokenizer/open_tokenizer.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/named_tokenizer.h"
 #include "trainer/session/start.h"
@@ -55,12 +56,14 @@ std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, 
     const auto found = meta.config.find(flag);
     return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
   };
-  const std::string type = stored("tokenizer-type");
-  std::string vocab = stored("vocab-file"), merges = stored("merge-file"),
-              model = stored("tokenizer-model");
-  if (!model.empty()) vocab = merges = "";  // load_tokenizer() would not read them.
-  std::string note = take_own_tokenizer(tokenizer_folder(path), {&vocab, &merges, &model});
-  for (const std::string& file : {vocab, merges, model}) {
+  tokenizer::Flags own = tokenizer::counting({.type = stored("tokenizer-type"),
+                                              .patch_type = stored("patch-tokenizer-type"),
+                                              .model = stored("tokenizer-model"),
+                                              .vocab_file = stored("vocab-file"),
+                                              .merge_file = stored("merge-file")});
+  std::string note =
+      take_own_tokenizer(tokenizer_folder(path), {&own.vocab_file, &own.merge_file, &own.model});
+  for (const std::string& file : {own.vocab_file, own.merge_file, own.model}) {
     std::error_code unknown;
     if (file.empty() || std::filesystem::exists(file, unknown) || unknown) continue;
     const auto size = meta.model.find("vocab_size");
@@ -68,11 +71,16 @@ std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, 
                        ", is not there: training reads ids, and the checkpoint has ",
                        size == meta.model.end() ? "" : size->second, " of them");
   }
-  for (const auto& [flag, value] : {std::pair("tokenizer-type", type),
-                                    {"vocab-file", vocab},
-                                    {"merge-file", merges},
-                                    {"tokenizer-model", model}})
+  for (const auto& [flag, value] : {std::pair("tokenizer-type", own.type),
+                                    {"vocab-file", own.vocab_file},
+                                    {"merge-file", own.merge_file},
+                                    {"tokenizer-model", own.model}})
     if (!value.empty()) target.set(flag, {value});
+  for (const char* flag : {"tokenizer-special-tokens", "tiktoken-pattern",
+                           "tiktoken-num-special-tokens", "tiktoken-special-tokens"}) {
+    const auto found = meta.config.find(flag);
+    if (found != meta.config.end() && !found->second.empty()) target.set(flag, found->second);
+  }
   return note;
 }
 
@@ -81,6 +89,7 @@ std::string take_tokenizer(const std::string& path, const CheckpointMeta& meta, 
 std::string take_checkpoint_args(TrainConfig& config, Given& given) {
   if (!config.use_checkpoint_args) return {};
   if (config.load.empty()) throw cli::UsageError("--use-checkpoint-args needs --load");
+  if (!config.vocab_size) given.erase("vocab-size");  // -1: not given.
   const std::optional<std::string> path = find_checkpoint(config.load, config.ckpt_step);
   if (!path) throw std::runtime_error(cli::concat(config.load, ": no checkpoint there"));
   const Checkpoint checkpoint = open_checkpoint(*path, config);

@@ -1,18 +1,19 @@
-// See vocabulary.h. A file's reader is chosen by its name, then by its partner file; libtok checks
-// the contents.
+// See vocabulary.h. What each flag counts is Megatron's, and Pai-Megatron-Patch's with its type.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/vocabulary.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
-#include <tuple>
+#include <vector>
 
 #include "libindexed/output_file.h"
 #include "libindexed/read_file.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "tools/tokenizer/open_tokenizer.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/named_tokenizer.h"
 #include "trainer/config/pai_tokenizer.h"
@@ -24,201 +25,59 @@ namespace fs = std::filesystem;
 using cli::concat;
 using cli::UsageError;
 
-// The files of a folder, for libtok.
-tok::ReadFile reader_of(const fs::path& folder) {
-  return [folder](std::string_view name) -> std::optional<std::string> {
-    const fs::path path = folder / name;
-    if (!fs::is_regular_file(path)) return std::nullopt;
-    return read_text_file(path.string());
-  };
-}
-
-tok::Tokenizer from_folder(const fs::path& folder) {
-  const auto there = [&](const char* name) { return fs::exists(folder / name); };
-  if (!there("tokenizer.json") && !(there("vocab.json") && there("merges.txt")) &&
-      !there("tokenizer.model") && !there("tekken.json")) {
-    throw UsageError(concat(folder.string(),
-                            ": no tokenizer.json there, nor vocab.json with merges.txt, nor "
-                            "tokenizer.model, nor tekken.json"));
-  }
-  try {
-    return tok::Tokenizer::from_folder(reader_of(folder));
-  } catch (const tok::ParseError& error) {
-    const std::string text = error.what();
-    const size_t colon = text.find(':');
-    const bool names_file =
-        colon != std::string::npos && fs::exists(folder / text.substr(0, colon));
-    throw tok::ParseError(concat(folder.string(), names_file ? "/" : ": ", text));
-  }
-}
-
-// Whether the pair is in a folder whose configuration is used too. With a type the two files are
-// read alone, as by bpe-tokenize.
-bool is_folders_pair(const TokenizerFiles& files) {
-  const fs::path vocab(files.vocab_file), merges(files.merge_file);
-  return files.type.empty() && vocab.filename() == "vocab.json" &&
-         merges.filename() == "merges.txt" && vocab.parent_path() == merges.parent_path() &&
-         fs::exists(vocab.parent_path() / "tokenizer_config.json");
-}
-
-fs::path parent_of(const std::string& file) {
-  const fs::path parent = fs::path(file).parent_path();
-  return parent.empty() ? fs::path(".") : parent;
-}
-
 }  // namespace
 
 std::string read_text_file(const std::string& path) { return indexed::read_file(path); }
 
 namespace {
 
-// Returns the result of `make`, or rethrows its error with the name that the user gave the file.
-template <class Make>
-tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make make) {
-  try {
-    return make();
-  } catch (const tok::ParseError& error) {
-    std::string text = error.what();
-    for (const auto& [general, path] : {std::pair(std::string("vocab.json:"), vocab),
-                                        std::pair(std::string("tokenizer.json:"), vocab),
-                                        std::pair(std::string("merges.txt:"), merges)}) {
-      if (text.starts_with(general))
-        throw tok::ParseError(concat(path, ":", text.substr(general.size())));
-    }
-    throw tok::ParseError(concat(vocab, ": ", text));
-  }
+tokenizer::Flags named_flags(const TrainConfig& config) {
+  return {.type = config.tokenizer_type,
+          .patch_type = config.patch_tokenizer_type,
+          .model = config.tokenizer_model,
+          .vocab_file = config.vocab_file,
+          .merge_file = config.merge_file,
+          .vocab_size = config.vocab_size,
+          .special_tokens = config.tokenizer_special_tokens,
+          .tiktoken_pattern = config.tiktoken_pattern,
+          .tiktoken_num_special_tokens = config.tiktoken_num_special_tokens,
+          .tiktoken_special_tokens = config.tiktoken_special_tokens};
 }
-
-// TikTokenizer's list does not say how texts are cut; what training asks of it does not depend on
-// that.
-tok::Tokenizer from_rank_list(const std::string& path, const std::string& text,
-                              const TokenizerFiles& files) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (text[begin] == '[' && files.type != "TikTokenizer") {
-    throw UsageError(concat(path,
-                            ": a list of tokens for TikTokenizer does not say how texts are "
-                            "cut: name a tekken.json or tokenizer.json"));
-  }
-  tok::RankListOptions options;
-  if (files.vocab_size) options.vocab_size = *files.vocab_size;
-  return named(path, "", [&] { return tok::Tokenizer::from_rank_list(text, options); });
-}
-
-// `alone`: whatever lies beside the file does not count.
-tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFiles& files) {
-  if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
-    return from_folder(parent_of(path));
-  const std::string text = read_text_file(path);
-  if (text.starts_with("\x1f\x8b"))
-    throw tok::ParseError(concat(path, ": packed by gzip; unpack it, the file itself is read"));
-  if (path.ends_with(".tiktoken")) {
-    return named(path, "", [&] {
-      return tok::Tokenizer::from_tiktoken(text, fs::path(path).stem().string());
-    });
-  }
-  if (tok::is_rank_list(text)) return from_rank_list(path, text, files);
-  if (tok::is_sentencepiece(text)) {
-    const tok::SentencePieceOptions added{.megatron_tokens =
-                                              files.type == "SentencePieceTokenizer"};
-    return named(path, "", [&] { return tok::Tokenizer::from_sentencepiece(text, added); });
-  }
-  return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
-}
-
-}  // namespace
-
-std::string flags_of(const TokenizerFiles& files) {
-  if (files.tokenizer_model.empty() && files.vocab_file.empty()) return "";
-  if (!files.tokenizer_model.empty()) return concat("--tokenizer-model ", files.tokenizer_model);
-  return concat("--vocab-file ", files.vocab_file, files.merge_file.empty() ? "" : " --merge-file ",
-                files.merge_file);
-}
-
-std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
-  if (!files.tokenizer_model.empty()) {
-    if (!fs::exists(files.tokenizer_model)) {
-      throw UsageError(concat("--tokenizer-model ", files.tokenizer_model,
-                              ": no such file or folder (nothing is downloaded: give a "
-                              "tokenizer.json, a .model, or a folder that holds one)"));
-    }
-    if (fs::is_directory(files.tokenizer_model)) return from_folder(files.tokenizer_model);
-    return from_json(files.tokenizer_model, false, files);
-  }
-  if (files.vocab_file.empty()) {
-    if (!files.merge_file.empty()) throw UsageError("--merge-file needs --vocab-file");
-    return std::nullopt;
-  }
-  const std::string name = fs::path(files.vocab_file).filename().string();
-  if (!files.merge_file.empty() && !name.ends_with(".tiktoken")) {
-    if (is_folders_pair(files)) return from_folder(parent_of(files.vocab_file));
-    const std::string vocab = read_text_file(files.vocab_file);
-    const std::string merges = read_text_file(files.merge_file);
-    return named(files.vocab_file, files.merge_file,
-                 [&] { return tok::Tokenizer::from_gpt2(vocab, merges); });
-  }
-  if (name.ends_with("vocab.json"))
-    throw UsageError(concat("--vocab-file ", files.vocab_file, " needs --merge-file"));
-  return from_json(files.vocab_file, files.type == "HFTokenizer", files);  // as bpe-tokenize
-}
-
-namespace {
 
 // Adds a sentence to the message for the user.
 void add_note(Vocabulary& vocabulary, const std::string& sentence) {
   vocabulary.note += concat(vocabulary.note.empty() ? "" : "; ", sentence);
 }
 
-// The named tokenizer. Nothing for an unsupported one that came with the checkpoint: then
-// `vocabulary` gets the end-of-document id from its files, and a note.
-std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
-  if (config.tokenizer_type == "NullTokenizer" && config.vocab_size) return std::nullopt;
+// The named tokenizer. None for an unsupported one that came with the checkpoint: then `vocabulary`
+// gets the end-of-document id from its files, and a note.
+tokenizer::Opened open_named(const TrainConfig& config, Vocabulary& vocabulary) {
   try {
-    return load_tokenizer({config.vocab_file, config.merge_file, config.tokenizer_model,
-                           config.tokenizer_type, config.vocab_size});
+    tokenizer::Opened opened = tokenizer::open(named_flags(config));
+    for (const std::string& note : opened.notes) add_note(vocabulary, note);
+    std::erase(opened.idle, "--vocab-size");  // count_tokens() says what becomes of it.
+    if (!opened.idle.empty())
+      add_note(vocabulary, concat("no effect here: ", cli::join(opened.idle, ", ")));
+    vocabulary.eod_id = opened.eod.value_or(-1);
+    return opened;
   } catch (const tok::ParseError& error) {
     if (!config.use_checkpoint_args || !config.vocab_size) throw;
     if (fs::is_directory(config.tokenizer_model))
-      vocabulary.eod_id = tok::read_folder_ids(reader_of(config.tokenizer_model)).eod;
+      vocabulary.eod_id =
+          tok::read_folder_ids(tokenizer::folder_reader(config.tokenizer_model)).eod;
     add_note(vocabulary, concat(error.what(), "; training reads ids, and the checkpoint has ",
                                 *config.vocab_size, " of them"));
-    return std::nullopt;
+    return {};
   }
-}
-
-// A message about the files that are named and not opened, because another flag wins.
-std::string idle_files(const TrainConfig& config) {
-  const bool null = config.tokenizer_type == "NullTokenizer" && config.vocab_size;
-  const bool model = !null && !config.tokenizer_model.empty();
-  const bool alone = model || null || config.vocab_file.ends_with(".tiktoken");
-  std::string idle;
-  for (const auto& [unused, flag, file] :
-       {std::tuple{null || model, "--vocab-file ", &config.vocab_file},
-        {alone, "--merge-file ", &config.merge_file},
-        {null, "--tokenizer-model ", &config.tokenizer_model}}) {
-    if (unused && !file->empty()) idle += concat(idle.empty() ? "" : ", ", flag, *file);
-  }
-  if (idle.empty()) return idle;
-  return concat(idle, ": no effect beside ",
-                null    ? "--tokenizer-type NullTokenizer"
-                : model ? "--tokenizer-model"
-                        : "a .tiktoken file");
 }
 
 // The identity of the tokenizer in a folder; empty if there is none that can be read.
 std::string identity_in(const std::string& folder) {
   try {
-    if (fs::is_directory(folder)) return from_folder(folder).identity();
+    if (fs::is_directory(folder)) return tokenizer::open({.model = folder}).identity;
   } catch (const std::exception&) {  // whoever uses it is told.
   }
   return {};
-}
-
-// The type whose class counts its own tokens and does not read --vocab-size: every type of Megatron
-// and Pai-Megatron-Patch but TikTokenizer. (NullTokenizer has no tokens to count.)
-std::string_view counting_type(const TrainConfig& config) {
-  if (!config.patch_tokenizer_type.empty()) return config.patch_tokenizer_type;
-  const bool reads = config.tokenizer_type == "TikTokenizer";
-  return reads ? std::string_view() : std::string_view(config.tokenizer_type);
 }
 
 // How many tokens there are before --extra-vocab-size: --vocab-size, or the tokenizer's.
@@ -235,7 +94,10 @@ int64_t count_tokens(const TrainConfig& config, const tok::Tokenizer& tokenizer,
                       ": the others must not occur"));
     return asked;
   }
-  if (const std::string_view type = counting_type(config); !type.empty()) {
+  // A type's class counts its own tokens and does not read the flag: all but TikTokenizer's list,
+  // which has it already.
+  const std::string& type = pai ? config.patch_tokenizer_type : config.tokenizer_type;
+  if (!type.empty()) {
     if (asked != own)
       add_note(vocabulary,
                concat("--vocab-size ", asked, " changes nothing: ", type, " has ", own, " tokens"));
@@ -278,17 +140,6 @@ void check_rows(const TrainConfig& config, const tok::Tokenizer& tokenizer, cons
       "--padded-vocab-size"));
 }
 
-// What NullTokenizer counts differs between Megatron's releases.
-void explain_null_tokenizer(int64_t vocab_size, Vocabulary& vocabulary) {
-  add_note(vocabulary,
-           concat("NullTokenizer: --vocab-size ", vocab_size, " is ids 0 to ", vocab_size - 1,
-                  ", as from megatron-core 0.18 on; earlier releases add an id, so for a run of "
-                  "theirs give ",
-                  vocab_size + 1));
-  vocabulary.one_above = concat(
-      "; before megatron-core 0.18, NullTokenizer has it, too: give --vocab-size ", vocab_size + 1);
-}
-
 // Says or refuses what the id that ends documents does not allow.
 void check_eod(const TrainConfig& config, bool tokenizer, Vocabulary& vocabulary) {
   if (vocabulary.eod_id >= vocabulary.vocab_size) {
@@ -316,21 +167,24 @@ void check_eod(const TrainConfig& config, bool tokenizer, Vocabulary& vocabulary
 }  // namespace
 
 Vocabulary find_vocabulary(const TrainConfig& config) {
-  Vocabulary vocabulary{.note = idle_files(config)};
+  Vocabulary vocabulary;
   const PaiTokenizer* pai = find_pai_tokenizer(config);
-  const std::optional<tok::Tokenizer> tokenizer = named_tokenizer(config, vocabulary);
+  const tokenizer::Opened opened = open_named(config, vocabulary);
+  const std::optional<tok::Tokenizer>& tokenizer = opened.tokenizer;
   if (tokenizer) {
     vocabulary.vocab_size = count_tokens(config, *tokenizer, pai, vocabulary);
-    vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
-    // A TikTokenizer's list does not say how texts are cut.
-    if (config.tokenizer_type != "TikTokenizer") vocabulary.identity = tokenizer->identity();
-    vocabulary.files = flags_of({config.vocab_file, config.merge_file, config.tokenizer_model});
+    vocabulary.identity = opened.identity;
+    vocabulary.files = tokenizer::shown(named_flags(config));
   } else if (config.vocab_size) {
     const bool checkpoints = config.use_checkpoint_args || !pai;
     vocabulary.vocab_size =
         checkpoints ? *config.vocab_size : pai->tokens(*config.vocab_size, *config.vocab_size);
-    if (config.tokenizer_type == "NullTokenizer")
-      explain_null_tokenizer(*config.vocab_size, vocabulary);
+    if (opened.identity == "NullTokenizer") {
+      add_note(vocabulary, tokenizer::null_note(*config.vocab_size));
+      vocabulary.one_above =
+          concat("; before megatron-core 0.18, NullTokenizer has it, too: give --vocab-size ",
+                 *config.vocab_size + 1);
+    }
   } else {
     throw UsageError("--vocab-file is missing (or --tokenizer-model, or --vocab-size)");
   }
@@ -353,7 +207,10 @@ std::string other_tokenizer_note(const std::string& path, const CheckpointMeta& 
       const auto found = meta.config.find(flag);
       return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
     };
-    place = flags_of({stored("vocab-file"), stored("merge-file"), stored("tokenizer-model")});
+    place = tokenizer::shown({.type = stored("tokenizer-type"),
+                              .model = stored("tokenizer-model"),
+                              .vocab_file = stored("vocab-file"),
+                              .merge_file = stored("merge-file")});
   }
   if (identity.empty() || identity == own.identity) return {};
   return concat(path, ": its tokenizer", place.empty() ? "" : concat(" (", place, ")"),

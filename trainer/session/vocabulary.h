@@ -1,14 +1,13 @@
-// The tokenizer that flags or a folder of tokenizer files give, and what a run needs from it. May
-// include: libtok, config/. Files are read here, since libtok reads none.
+// What a run needs from the tokenizer that its flags name: how many ids there are, which one ends a
+// document. Not here: which files make which tokenizer (tools/tokenizer). May include: libtok,
+// tools/tokenizer, config/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include "libtok/tokenizer.h"
 #include "trainer/checkpoint/layout.h"
 #include "trainer/config/train_config.h"
 
@@ -16,23 +15,6 @@ namespace trainer {
 
 /// The content of a file. Errors: std::system_error.
 std::string read_text_file(const std::string& path);
-
-/// Files of a tokenizer; empty ones are not named.
-struct TokenizerFiles {
-  std::string vocab_file = {};  ///< vocab.json, tokenizer.json or NAME.tiktoken.
-  std::string merge_file = {};  ///< merges.txt, with vocab.json.
-  /// tokenizer.json, a SentencePiece model, tekken.json, TikTokenizer's list, or a folder.
-  std::string tokenizer_model = {};
-  std::string type = {};                   ///< --tokenizer-type.
-  std::optional<int64_t> vocab_size = {};  ///< --vocab-size, which cuts TikTokenizer's list.
-};
-
-/// Loads it; nothing if no file is named. Errors: std::system_error; tok::ParseError;
-/// cli::UsageError for files that do not match.
-std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files);
-
-/// The flags that name it, for people.
-std::string flags_of(const TokenizerFiles& files);
 
 /// Ids and the end of a document.
 struct Vocabulary {
@@ -51,7 +33,7 @@ struct Vocabulary {
 /// where the checkpoint's arguments are taken, its number counts. NullTokenizer with --vocab-size
 /// opens no tokenizer. An unsupported one that came with the checkpoint is not an error, since
 /// training reads ids and the checkpoint says how many there are: `note` names it. Errors:
-/// cli::UsageError if neither gives enough for what is needed; as load_tokenizer.
+/// cli::UsageError if neither gives enough for what is needed; as tokenizer::open().
 Vocabulary find_vocabulary(const TrainConfig& config);
 
 /// A message if the checkpoint `path` has another tokenizer than `own`: by the hash in `meta`, else

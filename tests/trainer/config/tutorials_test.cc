@@ -470,14 +470,15 @@ TEST(Tutorials, WhatChangesNothingIsTakenAndNamedOnce) {
   };
   const auto before = named(run(kAmdLlama2));
   EXPECT_EQ(named(r), before + 34);
-  EXPECT_THAT(
-      [] { run(std::string(kAmdLlama2) + " --tokenizer-special-tokens <a> <b>"); },
-      testing::ThrowsMessage<cli::UsageError>(testing::HasSubstr("use --extra-vocab-size")));
-  const Result honoured =
-      run(std::string(kAmdLlama2) + " --kill-switch-file=f --null-tokenizer-eod-id=5");
+  const Result honoured = run(std::string(kAmdLlama2) +
+                              " --kill-switch-file=f --null-tokenizer-eod-id=5 --vocab-size -1 "
+                              "--tokenizer-special-tokens <a> <b> --tiktoken-pattern v2 "
+                              "--tiktoken-num-special-tokens 1000");
   EXPECT_EQ(named(honoured), before);
   EXPECT_EQ(honoured.config.stop_file, "f");
   EXPECT_EQ(honoured.config.eod_id, 5);
+  EXPECT_EQ(honoured.config.vocab_size, std::nullopt);
+  EXPECT_THAT(honoured.config.tokenizer_special_tokens, testing::ElementsAre("<a>", "<b>"));
   EXPECT_EQ(run(std::string(kAmdLlama2) + " --enable-zbh1-pipeline").config.pipeline_schedule,
             "zero-bubble");
 }

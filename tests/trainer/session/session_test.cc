@@ -233,8 +233,8 @@ TEST(Vocabulary, FilesWithoutEffectAreNamed) {
   config.tokenizer_type = "NullTokenizer";
   config.vocab_size = 100;
   const std::string counted =
-      "NullTokenizer: --vocab-size 100 is ids 0 to 99, as from megatron-core 0.18 on; earlier "
-      "releases add an id, so for a run of theirs give 101";
+      "NullTokenizer: --vocab-size 100 is ids 0 to 99, as from megatron-core 0.18 on, and the last "
+      "one ends documents; earlier releases add an id for that: give 101";
   EXPECT_EQ(note(config), counted);
   config.vocab_file = "v.json";
   config.merge_file = "m.txt";
@@ -246,6 +246,10 @@ TEST(Vocabulary, FilesWithoutEffectAreNamed) {
   TrainConfig model;
   model.tokenizer_model = golden + "/tok/sentencepiece/llama.json";
   EXPECT_EQ(note(model), "");
+  model.tiktoken_pattern = "v1";
+  EXPECT_EQ(note(model), "no effect here: --tiktoken-pattern");
+  model.tiktoken_pattern = "";
+  model.tokenizer_type = "HuggingFaceTokenizer";
   model.merge_file = "m.txt";
   EXPECT_EQ(note(model), "--merge-file m.txt: no effect beside --tokenizer-model");
   model.vocab_file = "v.json";

@@ -1,4 +1,5 @@
-// Which tokenizer the flags name, what a run takes from it, and the names in its errors.
+// What a run takes from the tokenizer that its flags name. Which one that is:
+// tests/tools/tokenizer/open_tokenizer_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/vocabulary.h"
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "libtok/tokenizer.h"
 #include "tests/own.h"
 #include "tools/cli/flags.h"
 #include "trainer/config/flags.h"
@@ -55,85 +57,18 @@ constexpr const char* kJson = R"({"version":"1.0","added_tokens":[{"id":3,"conte
   "vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
 constexpr const char* kMerges = "#version: 0.2\na b\n";
 
-TEST_F(VocabularyTest, EachFormIsFoundByItsName) {
-  const auto size = [](const TokenizerFiles& files) { return load_tokenizer(files)->vocab_size(); };
-  const std::string vocab = put("pair/vocab.json", kVocab);
-  const std::string merges = put("pair/merges.txt", kMerges);
-  EXPECT_EQ(size({.vocab_file = vocab, .merge_file = merges}), 3);
-  EXPECT_EQ(size({.tokenizer_model = own_ / "pair"}), 3);
-  EXPECT_EQ(size({.tokenizer_model = put("json/tokenizer.json", kJson)}), 4);
-  EXPECT_EQ(size({.vocab_file = own_ / "json/tokenizer.json"}), 4);
-  EXPECT_EQ(size({.tokenizer_model = own_ / "json"}), 4);
-  EXPECT_EQ(size({.tokenizer_model = put("json/other.json", kJson)}), 4);
-  const std::string model = copy("sentencepiece/llama.model", "sp/tokenizer.model");
-  EXPECT_EQ(size({.tokenizer_model = model}), 1500);
-  EXPECT_THAT(error_of([&] { size({.tokenizer_model = own_ / "sp"}); }),
-              HasSubstr("no file names its tokenizer_class"));
-  EXPECT_FALSE(load_tokenizer({}));
-}
-
-TEST_F(VocabularyTest, ATiktokenFileIsReadUnderEitherFlag) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string ranks;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    ranks += {kDigits[byte >> 2], kDigits[(byte & 3) << 4]};
-    ranks += "== " + std::to_string(byte) + "\n";
-  }
-  const std::string file = put("gpt2.tiktoken", ranks);
-  EXPECT_EQ(load_tokenizer({.tokenizer_model = file})->eod_id(), 50256);
-  EXPECT_EQ(load_tokenizer({.vocab_file = file, .merge_file = "unused"})->eod_id(), 50256);
-  const std::string packed = put("gpt2.tiktoken.gz", "\x1f\x8b\x08");
-  EXPECT_THAT(error_of([&] { load_tokenizer({.tokenizer_model = packed}); }),
-              HasSubstr("packed by gzip"));
+// A checkpoint's number of tokens counts, whatever file has more.
+TEST_F(VocabularyTest, TheCheckpointsVocabularyHoldsTheEnd) {
   TrainConfig config;
-  config.tokenizer_model = file;
-  config.vocab_size = 1000;
-  config.use_checkpoint_args = true;
-  EXPECT_EQ(
-      error_of([&] { find_vocabulary(config); }),
-      "--tokenizer-model " + file +
-          ": a document ends with id 50256: the vocabulary has ids 0 to 999, is the tokenizer "
-          "another model's?");
-}
-
-// A folder's tokenizer.json is read with what lies beside it, any other file and HFTokenizer's
-// without.
-TEST_F(VocabularyTest, TheConfigurationBesideTokenizerJsonCounts) {
-  const auto eod = [](const TokenizerFiles& files) { return load_tokenizer(files)->eod_id(); };
-  const std::string json = put("json/tokenizer.json", kJson);
-  const std::string other = put("json/other.json", kJson);
+  config.tokenizer_model = put("json/tokenizer.json", kJson);
   put("json/tokenizer_config.json",
       R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<e>"})");
-  const std::optional<int32_t> configured = eod({.tokenizer_model = own_ / "json"});
-  ASSERT_TRUE(configured);
-  EXPECT_EQ(eod({.tokenizer_model = json}), configured);
-  EXPECT_EQ(eod({.vocab_file = json}), configured);
-  EXPECT_NE(eod({.vocab_file = json, .type = "HFTokenizer"}), configured);
-  EXPECT_NE(eod({.tokenizer_model = other}), configured);
-}
-
-TEST_F(VocabularyTest, ErrorsNameTheFileThatTheUserNamed) {
-  const std::string vocab = put("v.json", kVocab), merges = put("m.txt", kMerges);
-  const std::string bad = put("bad", "[1"), wrong = put("wrong", "#version: 0.2\na b\nonly\n");
-  const auto error = [](const TokenizerFiles& files) {
-    return error_of([&] { load_tokenizer(files); });
-  };
-  EXPECT_THAT(error({.vocab_file = bad, .merge_file = merges}), StartsWith(bad + ":"));
-  EXPECT_THAT(error({.vocab_file = vocab, .merge_file = wrong}), StartsWith(wrong + ":"));
-  EXPECT_THAT(error({.vocab_file = vocab, .merge_file = wrong}), Not(HasSubstr("merges.txt")));
-  const std::string json = put("j.json", "{");
-  EXPECT_THAT(error({.tokenizer_model = json}), StartsWith(json + ":"));
-  EXPECT_THAT(error({.tokenizer_model = json}), Not(HasSubstr("tokenizer.json")));
-  put("folder/tokenizer.json", "{");
-  EXPECT_THAT(error({.tokenizer_model = own_ / "folder"}),
-              StartsWith(own_ / "folder/tokenizer.json:"));
-  EXPECT_THAT(error({.tokenizer_model = own_ / "none"}), HasSubstr("no such file or folder"));
-  fs::create_directories(own_ / "empty");
-  EXPECT_THAT(error({.tokenizer_model = own_ / "empty"}), HasSubstr("no tokenizer.json there"));
-  EXPECT_EQ(error({.merge_file = merges}), "--merge-file needs --vocab-file");
-  const std::string alone = put("vocab.json", kVocab);
-  EXPECT_EQ(error({.vocab_file = alone}), "--vocab-file " + alone + " needs --merge-file");
+  config.vocab_size = 3;
+  config.use_checkpoint_args = true;
+  EXPECT_EQ(error_of([&] { find_vocabulary(config); }),
+            "--tokenizer-model " + config.tokenizer_model +
+                ": a document ends with id 3: the vocabulary has ids 0 to 2, is the tokenizer "
+                "another model's?");
 }
 
 TEST_F(VocabularyTest, SizesAndEndsFitTogether) {
@@ -218,6 +153,7 @@ TEST_F(VocabularyTest, NullTokenizerNamesTheIdOfEarlierReleases) {
   config.tokenizer_type = "NullTokenizer";
   config.vocab_size = 100;
   EXPECT_EQ(find_vocabulary(config).vocab_size, 100);
+  EXPECT_EQ(find_vocabulary(config).eod_id, 99);
   const std::string why =
       "; before megatron-core 0.18, NullTokenizer has it, too: give --vocab-size 101";
   EXPECT_EQ(find_vocabulary(config).one_above, why);
@@ -280,6 +216,12 @@ TEST_F(PaiTest, EachTypeHasItsRows) {
   EXPECT_EQ(rows("GPT2BPETokenizer", 5), fixed("128", "GPT2BPETokenizer"));
   // Without a type the tokens are added to all, and padded.
   EXPECT_EQ(rows("", 421), "512");
+  // Pai's own type where none is given, which it does not read.
+  config_.tokenizer_type = "NullTokenizer";
+  EXPECT_EQ(rows("Qwen2Tokenizer", 421), "424");
+  config_.tokenizer_type = "Gpt2";
+  EXPECT_THAT(rows("Qwen2Tokenizer", 421), StartsWith("--tokenizer-type Gpt2: expected one of "));
+  config_.tokenizer_type = "";
   EXPECT_THAT(
       rows("Qwen9Tokenizer", 421),
       StartsWith("--patch-tokenizer-type Qwen9Tokenizer: expected one of Qwen2Tokenizer, "));
@@ -336,13 +278,15 @@ TEST_F(VocabularyTest, TheRunsTokenizerHasItsIdentityAndItsFlags) {
   config.vocab_file = put("pair/vocab.json", kVocab);
   config.merge_file = put("pair/merges.txt", kMerges);
   const Vocabulary pair = find_vocabulary(config);
-  EXPECT_EQ(pair.identity, load_tokenizer({config.vocab_file, config.merge_file})->identity());
+  EXPECT_EQ(pair.identity, tok::Tokenizer::from_gpt2(kVocab, kMerges).identity());
   EXPECT_EQ(pair.files, "--vocab-file " + config.vocab_file + " --merge-file " + config.merge_file);
   TrainConfig list;
   list.tokenizer_type = "TikTokenizer";
   list.tokenizer_model = copy("sentencepiece/nemotron.json", "nemotron.json");
   list.vocab_size = 2000;
   EXPECT_EQ(find_vocabulary(list).identity, "");
+  list.tiktoken_pattern = "v1";
+  EXPECT_NE(find_vocabulary(list).identity, "");
   EXPECT_EQ(find_vocabulary(list).files, "--tokenizer-model " + list.tokenizer_model);
   TrainConfig none;
   none.vocab_size = 5;
