@@ -95,6 +95,13 @@ for wrong in '{"text": "a"}' '' '[{"text": "a"}' '[{"text": "a"},]' '[,{"text": 
   printf '%s' "$wrong" >wrong.json
   json-extract -q --input-format array wrong.json 2>said >/dev/null; echo "$? $(cat said)"
 done
+echo "- a line end inside a string is one bad item; an escaped one is text"
+printf '[{"text": "a\nb"},\n {"te\rxt": "c"}, {"text": "\\\r\n"}, {"text": "d\\n\\\\"}]' >raw.json
+json-extract --input-format array raw.json 2>&1
+json-extract --input-format array --on-error quarantine -o raw.out raw.json 2>&1
+tr '\036' '@' <raw.out.quarantine
+printf '{\n  "text": "a"\n}\n' | json-extract 2>&1
+printf '{' | json-extract 2>&1
 json-extract array.json 2>&1
 json-extract --input-format array --range 1/2 array.json 2>&1
 echo "- a large array as its lines, whatever the workers"

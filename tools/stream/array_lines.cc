@@ -15,6 +15,9 @@ void ArrayLines::rewrite(std::span<char> bytes) {
   for (char& byte : bytes) {
     if (!in_string_) {
       mark(byte);
+    } else if (byte == '\n' || byte == '\r') {
+      byte = kLineEndInString;
+      escaped_ = false;
     } else if (escaped_) {
       escaped_ = false;
     } else if (byte == '\\') {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. A file that is one JSON array, made into JSON lines as it is read: the commas
-// between its items become line ends, its brackets and all other line ends become blanks. No byte
-// moves, so places in the text are places in the file, and a line's number is its item's. The
-// reader of the lines checks the items (json_scan.h).
+// between its items become line ends, its brackets and all other line ends become blanks; those
+// inside a string, which JSON forbids, become kLineEndInString. No byte moves, so places in the
+// text are places in the file, and a line's number is its item's. The reader of the lines checks
+// the items (json_scan.h).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,9 @@
 #include <utility>
 
 namespace stream {
+
+/// A control character for a line end inside a string: the item is refused as one line.
+inline constexpr char kLineEndInString = '\x1e';
 
 /// One file's array. One thread.
 class ArrayLines {

@@ -33,6 +33,23 @@ constexpr size_t kGrowthBytes = size_t{4} << 20;
 
 char mark_of(Framing framing) { return framing == Framing::nul ? '\0' : '\n'; }
 
+/// Where the first record of `text` ends whose mark is at `from` or later; npos if none does. Lines
+/// end as records.h reads them. What is behind a \r decides whether the line ends there, so one at
+/// the end of `text` ends no line unless the input has ended.
+size_t end_of_record(std::string_view text, size_t from, Framing framing, bool input_ended) {
+  if (framing == Framing::file) return std::string_view::npos;
+  const size_t mark = text.find(mark_of(framing), from);
+  if (framing == Framing::lines) {
+    const size_t carriage = text.substr(0, mark).find('\r', from);
+    const size_t behind = carriage + 1;
+    if (carriage != std::string_view::npos && behind != mark) {
+      if (behind == text.size() && !input_ended) return std::string_view::npos;
+      return behind;
+    }
+  }
+  return mark == std::string_view::npos ? mark : mark + 1;
+}
+
 /// Fills `out` from byte `at` of a file on.
 void read_at(int fd, int64_t at, std::span<char> out, const std::string& name) {
   while (!out.empty()) {
@@ -75,7 +92,9 @@ int64_t count_ends(const std::string& path, int64_t bytes, Framing framing) {
       carriage = byte == '\r';
     }
   }
-  return ends;
+  char next = '\0';
+  if (!carriage || framing != Framing::lines) return ends;
+  return ends + (input.read({&next, 1}) == 0 || next != '\n');
 }
 
 void Chunk::reserve(size_t bytes) {
@@ -175,13 +194,16 @@ void ChunkReader::start_inside(int64_t byte) {
   position_ = byte - 1;
   size_t end = std::string::npos;
   do {
-    rest_.resize(kSkipBytes);
-    rest_.resize(input_->read(rest_));
-    position_ += static_cast<int64_t>(rest_.size());
-    input_ended_ = rest_.empty();
-    if (options_.framing != Framing::file) end = rest_.find(mark_of(options_.framing));
+    const size_t kept = rest_.ends_with('\r') ? 1 : 0;  // until the byte behind it is known
+    rest_.erase(0, rest_.size() - kept);
+    rest_.resize(kept + kSkipBytes);
+    const size_t got = input_->read(std::span(rest_).subspan(kept));
+    rest_.resize(kept + got);
+    position_ += static_cast<int64_t>(got);
+    input_ended_ = got == 0;
+    end = end_of_record(rest_, 0, options_.framing, input_ended_);
   } while (end == std::string::npos && !input_ended_);
-  rest_.erase(0, end == std::string::npos ? end : end + 1);
+  rest_.erase(0, end);
   source_begin_ = offset_ = position_ - static_cast<int64_t>(rest_.size());
   size_t size = rest_.size();
   if (offset_ >= last_begin_) {
@@ -196,13 +218,15 @@ void ChunkReader::start_inside(int64_t byte) {
 /// `text` ends at position_; its bytes before `from` were examined. Cuts off records that belong to
 /// the next range, if `text` reaches that far.
 void ChunkReader::end_at_range(std::string_view text, size_t from, size_t& size) {
-  if (position_ < last_begin_ || options_.framing == Framing::file) return;
+  if (position_ < last_begin_) return;
   const int64_t before = position_ - static_cast<int64_t>(text.size());
   const int64_t last_byte = std::max<int64_t>(0, last_begin_ - 1 - before);
-  const size_t end =
-      text.find(mark_of(options_.framing), std::max(from, static_cast<size_t>(last_byte)));
+  // A \r at the end of the examined bytes waited for the byte behind it.
+  const size_t unseen = from > 0 && text[from - 1] == '\r' ? from - 1 : from;
+  const size_t end = end_of_record(text, std::max(unseen, static_cast<size_t>(last_byte)),
+                                   options_.framing, input_ended_);
   if (end == std::string_view::npos) return;
-  size = end + 1;
+  size = end;
   input_ended_ = true;
 }
 
@@ -228,13 +252,9 @@ size_t ChunkReader::end_of_records(std::string_view text, size_t from) const {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data()) + 1;
 }
 
-/// The end of the last line that ends with a lone \r, in a text without \n; 0 if there is none. The
-/// parts of a range meet at \n only, so there is none with a range.
+/// The end of the last line that ends with a lone \r, in a text without \n; 0 if there is none.
 size_t ChunkReader::end_of_cr_lines(std::string_view text) const {
-  if (mark_of(options_.framing) != '\n' || options_.framing == Framing::file ||
-      !options_.range.whole() || options_.array) {
-    return 0;
-  }
+  if (options_.framing != Framing::lines || options_.array) return 0;
   const size_t last = text.substr(0, text.size() - 1).rfind('\r');  // behind a last one may be \n.
   return last == std::string_view::npos ? 0 : last + 1;
 }
@@ -247,12 +267,23 @@ void ChunkReader::take(Chunk& chunk, size_t size) {
   describe(chunk);
 }
 
+/// A piece of a record over the cap, which ends at `end` or, with npos, in a later piece. A \r at
+/// the end of all bytes read begins the next piece: it is not known whether it ends the record.
+void ChunkReader::take_piece(Chunk& chunk, size_t end) {
+  in_long_record_ = end == std::string_view::npos && !input_ended_;
+  chunk.record_ends = !in_long_record_;
+  const bool waits = in_long_record_ && options_.framing == Framing::lines && chunk.size_ > 1 &&
+                     chunk.text().ends_with('\r');
+  take(chunk, end != std::string_view::npos ? end : chunk.size_ - (waits ? 1 : 0));
+}
+
 /// Sets the place of a chunk whose size is known; the next one begins after it.
 void ChunkReader::describe(Chunk& chunk) {
   chunk.source = source_;
   chunk.offset = offset_;
   chunk.begin = source_begin_;
   chunk.framing = options_.framing;
+  chunk.array = options_.array;
   chunk.first = first_;
   first_ = false;
   offset_ += static_cast<int64_t>(chunk.size_);
@@ -325,13 +356,9 @@ bool ChunkReader::next(Chunk& chunk) {
   chunk.over_cap = in_long_record_;
   chunk.record_ends = true;
   if (in_long_record_) {  // pieces until the record's end
-    fill(chunk, std::max(wanted, chunk.size_));
-    const size_t end = options_.framing == Framing::file
-                           ? std::string_view::npos
-                           : chunk.text().find(mark_of(options_.framing));
-    in_long_record_ = end == std::string_view::npos && !(input_ended_);
-    chunk.record_ends = !in_long_record_;
-    take(chunk, end == std::string_view::npos ? chunk.size_ : end + 1);
+    fill(chunk, std::max(wanted, chunk.size_ + 1));
+    const size_t end = end_of_record(chunk.text(), 0, options_.framing, input_ended_);
+    take_piece(chunk, end);
     return true;
   }
   size_t searched = 0;
@@ -349,9 +376,8 @@ bool ChunkReader::next(Chunk& chunk) {
         take(chunk, lines);
         return true;
       }
-      in_long_record_ = chunk.over_cap = true;
-      chunk.record_ends = false;
-      take(chunk, chunk.size_);
+      chunk.over_cap = true;
+      take_piece(chunk, std::string_view::npos);
       return true;
     }
     wanted = std::min(cap, chunk.size_ + std::min(chunk.size_, kGrowthBytes));

@@ -37,6 +37,7 @@ class Chunk {
   int64_t offset = 0;  ///< of the text in the unpacked input, bytes from 0
   int64_t begin = 0;   ///< where reading of its input began; not 0 only with a --range
   Framing framing = Framing::lines;
+  bool array = false;       ///< the lines are items of a JSON array
   bool first = false;       ///< the first chunk of its input that is read
   bool over_cap = false;    ///< a piece of a record longer than the cap; no record is whole
   bool record_ends = true;  ///< with over_cap: the piece is the record's last
@@ -119,6 +120,7 @@ class ChunkReader {
   size_t end_of_records(std::string_view text, size_t from) const;
   size_t end_of_cr_lines(std::string_view text) const;
   void take(Chunk& chunk, size_t size);
+  void take_piece(Chunk& chunk, size_t end);
 
   std::vector<std::string> paths_;
   std::vector<std::string> names_;

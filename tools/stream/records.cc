@@ -60,11 +60,20 @@ std::string present_keys(std::string_view line) {
 }
 
 /// What an input may be whose first record is not JSON, for the message that says so; else empty.
-std::string_view other_kind(std::string_view record) {
+/// `alone`: nothing is behind it.
+std::string_view other_kind(std::string_view record, bool alone) {
   const size_t begin = record.find_first_not_of(" \t");
+  if (record == "{" && !alone) return " (an object on several lines: `jq -c .` puts it on one)";
   if (begin == std::string_view::npos || record[begin] == '{' || record[begin] == '[') return {};
   return record[begin] == '<' ? " (an XML dump: wiki-extract reads it)"
                               : " (plain text: --input-format lines)";
+}
+
+/// Whether an item of an array was refused for the line end that `fault` begins with, behind a
+/// backslash or not.
+bool is_line_end(std::string_view fault) {
+  if (fault.starts_with('\\')) fault.remove_prefix(1);
+  return fault.starts_with(kLineEndInString);
 }
 
 }  // namespace
@@ -99,6 +108,7 @@ DocumentReader::~DocumentReader() = default;
 void DocumentReader::open(const Chunk& chunk) {
   text_ = chunk.text();
   opens_input_ = chunk.offset == 0;
+  array_ = chunk.array;
   // Records end between characters, so each is UTF-8 if all of them together are.
   all_utf8_ = simdjson::validate_utf8(text_.data(), text_.size());
   at_ = mark_at_ = 0;
@@ -195,7 +205,9 @@ bool DocumentReader::parse_json(const JsonHead& head) {
   if (head.end() == 0) room_left_ = room_.get();  // an invalid string may have begun there
   if (!members_.find(document_.raw, head, spelling_, room_left_, complaint_)) {
     if (opens_input_ && document_.line == 0 && complaint_.reason == Reason::json)
-      complaint_.what += other_kind(document_.raw);
+      complaint_.what += other_kind(document_.raw, at_ >= text_.size());
+    if (array_ && is_line_end(document_.raw.substr(complaint_.offset)))
+      complaint_.what = "malformed JSON: line end inside a string, expected the escape \\n";
     return false;
   }
   if (condition_) {

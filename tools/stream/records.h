@@ -106,6 +106,7 @@ class DocumentReader {
   // Of the chunk:
   std::string_view text_;
   bool opens_input_ = false;
+  bool array_ = false;       ///< its lines are items of an array
   bool empty_file_ = false;  ///< the one record, not yet read, has no bytes
   bool all_utf8_ = false;
   size_t at_ = 0;       ///< where the next record begins

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tests/tools/stream/packing.h"
+#include "tools/stream/records.h"
 
 namespace stream {
 namespace {
@@ -212,6 +213,92 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
       // Every file is one record, an empty one, too.
       if (framing == Framing::file) {
         EXPECT_EQ(begun, std::vector<int64_t>(num_files, 1)) << parts;
+      }
+    }
+  }
+}
+
+/// The lines of a part of a file, each with its number in the part.
+std::vector<std::string> lines_of(const std::string& path, ChunkOptions options) {
+  ChunkReader reader({path}, options);
+  DocumentReader documents(Format::lines, {});
+  std::vector<std::string> lines;
+  Chunk chunk;
+  int64_t before = 0;
+  while (reader.next(chunk)) {
+    reader.load(chunk);
+    if (chunk.first && chunk.begin > 0) before = count_ends(path, chunk.begin, Framing::lines);
+    ChunkReport report;
+    documents.read(chunk, report, [&](const Document& document) {
+      lines.push_back(std::to_string(before + document.line) + " " + std::string(document.raw));
+    });
+    before += report.lines;
+  }
+  return lines;
+}
+
+TEST(ChunkReader, PartsMeetAtEveryKindOfLineEnd) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 120; ++round) {
+    // Few kinds of ends, or many; short lines, so that parts begin inside of ends, too.
+    const size_t kinds = 1 + random() % 7;
+    std::string text;
+    const size_t num_lines = random() % 14;
+    for (size_t i = 0; i < num_lines; ++i) {
+      text += std::string(random() % (round % 2 == 0 ? 3 : 20), static_cast<char>('a' + i));
+      if (kinds & 1 && (kinds == 1 || random() % 2 == 0)) text += '\r';
+      if (kinds & 2 && random() % 3 > 0) text += "\r\n";
+      if (kinds & 4 && random() % 2 == 0) text += '\n';
+    }
+    const TestFile file(text);
+    ChunkOptions options = {.chunk_bytes = 1 + static_cast<int64_t>(random() % 30),
+                            .defer = random() % 2 == 0};
+    const std::vector<std::string> whole = lines_of(file.path, options);
+    const auto most = static_cast<int64_t>(text.size()) + 2;
+    for (int64_t parts = 1; parts <= most; parts += 1 + static_cast<int64_t>(random() % 6)) {
+      std::vector<std::string> all;
+      for (int64_t part = 1; part <= parts; ++part) {
+        options.range = {part, parts};
+        const std::vector<std::string> lines = lines_of(file.path, options);
+        all.insert(all.end(), lines.begin(), lines.end());
+      }
+      options.range = {};
+      ASSERT_EQ(all, whole) << parts << " parts, round " << round;
+    }
+  }
+}
+
+TEST(ChunkReader, PartsOfLinesThatEndWithCarriageReturnsAreEqual) {
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += "line " + std::to_string(i % 10) + "\r";
+  const TestFile file(text);
+  for (int64_t part = 1; part <= 10; ++part) {
+    EXPECT_EQ(lines_of(file.path, {.range = {part, 10}}).size(), 5000u) << part;
+  }
+  // The first line ends where the second read of the second part begins, or near.
+  for (const std::string_view end : {"\r", "\r\n", "\n"}) {
+    for (size_t size = 271'060; size < 271'080; ++size) {
+      std::string two = std::string(size, 'x') + std::string(end);
+      const std::string second(280'000 - two.size(), 'y');
+      const TestFile at(two + second);
+      EXPECT_EQ(lines_of(at.path, {.range = {1, 2}}).size(), 1u) << size;
+      EXPECT_THAT(lines_of(at.path, {.range = {2, 2}}), ElementsAre("1 " + second)) << size;
+    }
+  }
+}
+
+TEST(ChunkReader, ALongLineEndsAtACarriageReturn) {
+  for (const std::string_view end : {"\r", "\r\n", "\n"}) {
+    for (size_t size = 250; size < 320; ++size) {
+      const std::string line = std::string(size, 'x') + std::string(end);
+      const TestFile file(line + "after" + std::string(end) + "last");
+      for (const int64_t chunk_bytes : {7, 64, 100}) {
+        const ChunkOptions options = {.chunk_bytes = chunk_bytes, .max_record_bytes = 100};
+        std::string long_parts, others;
+        for (const Piece& piece : cut({file.path}, options))
+          (piece.over_cap ? long_parts : others) += piece.text;
+        EXPECT_EQ(long_parts, line) << size << " " << chunk_bytes;
+        EXPECT_EQ(others, "after" + std::string(end) + "last");
       }
     }
   }

@@ -72,8 +72,8 @@ TEST(CountEnds, OfEachFraming) {
   int64_t lines = 0, nuls = 0;
   for (size_t i = 0; i <= text.size(); ++i) {
     if (i > 0) {
-      // A carriage return counts with the byte behind it, once together with a line feed.
-      lines += text[i - 1] == '\n' || (i > 1 && text[i - 2] == '\r');
+      // A carriage return counts at once, but with a line feed behind it only together with that.
+      lines += text[i - 1] == '\n' || (text[i - 1] == '\r' && text[i] != '\n');
       nuls += text[i - 1] == '\0';
     }
     const int64_t bytes = static_cast<int64_t>(i);
