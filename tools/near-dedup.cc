@@ -91,8 +91,8 @@ cli::Group<stream::ReadingOptions> reading_group() {
   for (cli::Flag<stream::ReadingOptions>& flag : group.flags) {
     if (flag.name == "input") {
       flag.help =
-          "Files to read, one after another. gzip, bzip2, xz and zstd are recognised by their "
-          "first bytes.";
+          "Files to read, one after another. gzip, bzip2, xz, lzma and zstd are recognised by "
+          "their first bytes.";
     } else if (flag.name == "input-format") {
       flag.help =
           "What a document is: an object on a line (json), a line (lines), or NUL-ended text "

@@ -7,3 +7,7 @@ readers in.parquet
 readers in.missing
 mkdir in.folder
 readers in.folder
+printf '\37\235\220rest' >in.Z
+readers in.Z
+printf 'LZIP\1rest' >in.lz
+readers in.lz

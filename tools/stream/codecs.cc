@@ -80,6 +80,10 @@ void XzCodec::reset() {
   if (lzma_stream_decoder(&state_, kMaxDecoderBytes, 0) != LZMA_OK) throw std::bad_alloc();
 }
 
+void LzmaCodec::reset() {
+  if (lzma_alone_decoder(&state_, kMaxDecoderBytes) != LZMA_OK) throw std::bad_alloc();
+}
+
 Step XzCodec::step(std::string_view in, std::span<char> out) {
   state_.next_in = reinterpret_cast<const uint8_t*>(in.data());
   state_.avail_in = in.size();

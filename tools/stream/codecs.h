@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The four decompressors with the same interface: unpack from a view into a
-// span until the member ends. Each verifies the format's own checksums. Only input.cc includes
-// this.
+// Room: tools/stream. The five decompressors with the same interface: unpack from a view into a
+// span until the member ends. Each verifies the format's own checksums; lzma has none. Only
+// input.cc includes this.
 #pragma once
 
 #include <span>
@@ -63,8 +63,14 @@ class XzCodec {
   void reset();
   Step step(std::string_view in, std::span<char> out);
 
- private:
+ protected:
   lzma_stream state_ = LZMA_STREAM_INIT;
+};
+
+/// The same for lzma, xz's predecessor (.lzma).
+class LzmaCodec : public XzCodec {
+ public:
+  void reset();
 };
 
 /// The same for zstd.
@@ -81,6 +87,6 @@ class ZstdCodec {
   ZSTD_DCtx_s* state_;
 };
 
-using AnyCodec = std::variant<std::monostate, GzipCodec, Bzip2Codec, XzCodec, ZstdCodec>;
+using AnyCodec = std::variant<std::monostate, GzipCodec, Bzip2Codec, XzCodec, ZstdCodec, LzmaCodec>;
 
 }  // namespace stream

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -33,6 +34,7 @@ constexpr std::array kForeign = {Foreign{"PK\x03\x04"sv, "a zip archive"},
                                  Foreign{"7z\xbc\xaf\x27\x1c"sv, "a 7z archive"},
                                  Foreign{"PAR1"sv, "a Parquet file"},
                                  Foreign{"\x04\x22\x4d\x18"sv, "an lz4 file"},
+                                 Foreign{"LZIP\x01"sv, "an lzip file"},
                                  Foreign{"ARROW1"sv, "an Arrow file"},
                                  Foreign{"MMIDIDX\0"sv, "a Megatron index"},
                                  Foreign{"\xff\xfe"sv, "UTF-16 or UTF-32 text"},
@@ -48,6 +50,33 @@ bool is_zstd(std::string_view head) {
   const bool skippable =
       head.size() >= 4 && (head[0] & 0xF0) == 0x50 && head.substr(1, 3) == "\x2a\x4d\x18"sv;
   return head.starts_with("\x28\xb5\x2f\xfd"sv) || skippable;
+}
+
+/// A header of compress: bit 7 of its third byte says that codes begin anew when the table is full,
+/// bits 0 to 4 are the longest code's bits. As text it would not be UTF-8.
+bool is_compress(std::string_view head) {
+  if (head.size() < 3 || !head.starts_with("\x1f\x9d"sv)) return false;
+  const int longest_bits = head[2] & 0x1f;
+  return (head[2] & 0x60) == 0 && longest_bits >= 9 && longest_bits <= 16;
+}
+
+uint64_t little_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  return value;
+}
+
+/// The format has no magic number: the usual properties, a dictionary of a size that programs
+/// choose, an unpacked size that is unknown or below 256 GiB, and the first byte of the coder, which
+/// is always 0. Source: the LZMA SDK's lzma-specification.txt; liblzma's bounds for the same.
+bool is_lzma(std::string_view head) {
+  if (head.size() < 14 || !head.starts_with("\x5d\0\0"sv) || head[13] != '\0') return false;
+  const uint64_t dictionary = little_endian(head.substr(1, 4));
+  const uint64_t unpacked = little_endian(head.substr(5, 8));
+  const bool usual = std::has_single_bit(dictionary) ||
+                     (dictionary % 3 == 0 && std::has_single_bit(dictionary / 3)) ||
+                     (dictionary > 0 && dictionary % (1 << 20) == 0);
+  return usual && (unpacked == UINT64_MAX || unpacked < uint64_t{1} << 38);
 }
 
 }  // namespace
@@ -76,7 +105,8 @@ struct Input::Codec {
 };
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 5> kNames = {"plain", "gzip", "bzip2", "xz", "zstd"};
+  constexpr std::array<std::string_view, 6> kNames = {"plain", "gzip", "bzip2",
+                                                      "xz",    "zstd", "lzma"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -85,6 +115,7 @@ Kind kind_of(std::string_view head) {
   if (head.starts_with("\xfd\x37\x7a\x58\x5a\x00"sv)) return Kind::xz;
   if (is_bzip2(head)) return Kind::bzip2;
   if (is_zstd(head)) return Kind::zstd;
+  if (is_lzma(head)) return Kind::lzma;
   return Kind::plain;
 }
 
@@ -102,15 +133,7 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
     stamp_ = FileStamp::of(info);
     if (stamp_.regular) posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
     while (in_.size() < kHeadBytes && !at_end_) refill();
-    for (const Foreign& foreign : kForeign) {
-      if (in_.starts_with(foreign.magic)) {
-        const std::string message =
-            cli::concat(name_, ": ", foreign.what,
-                        ": expected UTF-8 text, plain or as gzip, bzip2, xz or zstd");
-        if (foreign.what.starts_with("UTF-16")) throw Utf16Error(message);
-        throw InputError(message);
-      }
-    }
+    refuse_foreign();
     kind_ = kind_of(in_);
     as_it_is_ = kind_ == Kind::plain || (kind_ == Kind::bzip2 && packed == Packed::keep_bzip2);
     is_plain_file_ = kind_ == Kind::plain && S_ISREG(info.st_mode) && path != "-";
@@ -129,6 +152,9 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
       case Kind::zstd:
         codec_->any.emplace<ZstdCodec>();
         break;
+      case Kind::lzma:
+        codec_->any.emplace<LzmaCodec>();
+        break;
     }
   } catch (...) {
     close(fd_);
@@ -137,6 +163,21 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
 }
 
 Input::~Input() { close(fd_); }
+
+/// Refuses what begins like a file of another kind.
+void Input::refuse_foreign() const {
+  const auto refuse = [&](std::string_view what) {
+    const std::string message =
+        cli::concat(name_, ": ", what,
+                    ": expected UTF-8 text, plain or as gzip, bzip2, xz, lzma or zstd");
+    if (what.starts_with("UTF-16")) throw Utf16Error(message);
+    throw InputError(message);
+  };
+  if (is_compress(in_)) refuse("a file of compress (.Z), which `gzip -d` unpacks");
+  for (const Foreign& foreign : kForeign) {
+    if (in_.starts_with(foreign.magic)) refuse(foreign.what);
+  }
+}
 
 void Input::fail(std::string_view what) const {
   throw InputError(

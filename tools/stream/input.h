@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Bytes of a file or of stdin, unpacked if they are compressed. The first bytes
-// decide the kind, never the name: plain, gzip, bzip2, xz, zstd, with any number of members. Not
+// decide the kind, never the name: plain, gzip, bzip2, xz, zstd, lzma, with any number of members. Not
 // here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and
 // codecs.cc alone.
 #pragma once
@@ -42,7 +42,7 @@ struct FileStamp {
 void check_unchanged(int fd, const FileStamp& before, const std::string& name);
 
 /// How an input is packed.
-enum class Kind { plain, gzip, bzip2, xz, zstd };
+enum class Kind { plain, gzip, bzip2, xz, zstd, lzma };
 
 /// "gzip", ...; for messages.
 std::string_view name_of(Kind kind);
@@ -106,6 +106,7 @@ class Input {
  private:
   struct Codec;
   void refill();
+  void refuse_foreign() const;
   bool starts_member();
   [[noreturn]] void fail(std::string_view what) const;
 

@@ -44,8 +44,8 @@ cli::Group<ReadingOptions> reading_group() {
       {{.name = "input",
         .letter = 'i',
         .value = "FILE",
-        .help = "Files to read, one after another; - or none is standard input. gzip, bzip2, xz "
-                "and zstd are recognised by their first bytes.",
+        .help = "Files to read, one after another; - or none is standard input. gzip, bzip2, "
+                "xz, lzma and zstd are recognised by their first bytes.",
         .field = cli::list(&R::input)},
        {.name = "json-keys",
         .letter = 'k',

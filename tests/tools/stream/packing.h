@@ -52,6 +52,22 @@ inline std::string pack_xz(std::string_view text) {
   return out;
 }
 
+inline std::string pack_lzma(std::string_view text) {
+  lzma_options_lzma options{};
+  lzma_lzma_preset(&options, 1);
+  lzma_stream state = LZMA_STREAM_INIT;
+  EXPECT_EQ(lzma_alone_encoder(&state, &options), LZMA_OK);
+  std::string out(lzma_stream_buffer_bound(text.size()), '\0');
+  state.next_in = reinterpret_cast<const uint8_t*>(text.data());
+  state.avail_in = text.size();
+  state.next_out = reinterpret_cast<uint8_t*>(out.data());
+  state.avail_out = out.size();
+  EXPECT_EQ(lzma_code(&state, LZMA_FINISH), LZMA_STREAM_END);
+  out.resize(state.total_out);
+  lzma_end(&state);
+  return out;
+}
+
 inline std::string pack_zstd(std::string_view text) {
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
@@ -71,6 +87,8 @@ inline std::string pack(Kind kind, std::string_view text) {
       return pack_xz(text);
     case Kind::zstd:
       return pack_zstd(text);
+    case Kind::lzma:
+      return pack_lzma(text);
     case Kind::plain:
       break;
   }
