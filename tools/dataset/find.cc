@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/dataset. Folders as lists of datasets. Not here: the content of the files
 // (libindexed). UTF-8 sorts by bytes in the order of code points, so Python's order needs no
-// decoding.
+// decoding where a name is UTF-8.
 #include "tools/dataset/find.h"
 
 #include <algorithm>
@@ -45,9 +45,45 @@ int compare_naturally(std::string_view a, std::string_view b) {
   return static_cast<int>(i < a.size()) - static_cast<int>(k < b.size());
 }
 
+// Bytes of the UTF-8 character that `text` begins with; 0 if that is none. Source: Unicode 16,
+// table 3-7.
+size_t character_size(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned lead = byte(0), second = byte(1);
+  if (lead < 0x80) return 1;
+  const size_t size = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (size == 0 || second < low || second > high) return 0;
+  for (size_t i = 2; i < size; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+  return size;
+}
+
+// The name with each byte that is not UTF-8 as the bytes of the surrogate U+DC00 + byte, for which
+// Python takes it: so that bytes sort as Python sorts such names.
+std::string as_python_sees(std::string_view name) {
+  std::string out;
+  for (size_t at = 0; at < name.size();) {
+    const size_t size = character_size(name.substr(at));
+    if (size == 0) {
+      const auto byte = static_cast<unsigned char>(name[at]);
+      out += '\xed';
+      out += static_cast<char>(0xB0 | byte >> 6);
+      out += static_cast<char>(0x80 | (byte & 0x3F));
+    }
+    out += name.substr(at, size);
+    at += std::max<size_t>(size, 1);
+  }
+  return out;
+}
+
 }  // namespace
 
-bool comes_before(std::string_view a, std::string_view b, Order order) {
+bool comes_before(std::string_view name_a, std::string_view name_b, Order order) {
+  const std::string a = as_python_sees(name_a), b = as_python_sees(name_b);
   const int natural = order == Order::natural ? compare_naturally(a, b) : 0;
   return natural != 0 ? natural < 0 : a < b;
 }

@@ -13,12 +13,13 @@
 
 namespace dataset {
 
-/// `name` code points in Python's string order, as Megatron's merge sorts; `natural` numbers by
-/// value.
+/// `name` code points in Python's string order, as Megatron's merge sorts: a byte that is not UTF-8
+/// is the code point U+DC00 + byte. `natural` numbers by value.
 enum class Order { name, natural };
 
-/// Whether `a` comes before `b`. Natural: runs of digits by value, the rest by bytes; ties by name.
-bool comes_before(std::string_view a, std::string_view b, Order order);
+/// Whether `a` comes before `b`, in a total order that no locale changes. Natural: runs of ASCII
+/// digits by value, the rest by code points; ties by name.
+bool comes_before(std::string_view name_a, std::string_view name_b, Order order);
 
 /// The contents of a folder.
 struct Folder {

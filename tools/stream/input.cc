@@ -30,15 +30,12 @@ struct Foreign {
 };
 
 /// First bytes of files that users might give by mistake, which are not lines of text.
-constexpr std::array kForeign = {Foreign{"PK\x03\x04"sv, "a zip archive"},
-                                 Foreign{"7z\xbc\xaf\x27\x1c"sv, "a 7z archive"},
-                                 Foreign{"PAR1"sv, "a Parquet file"},
-                                 Foreign{"\x04\x22\x4d\x18"sv, "an lz4 file"},
-                                 Foreign{"LZIP\x01"sv, "an lzip file"},
-                                 Foreign{"ARROW1"sv, "an Arrow file"},
-                                 Foreign{"MMIDIDX\0"sv, "a Megatron index"},
-                                 Foreign{"\xff\xfe"sv, "UTF-16 or UTF-32 text"},
-                                 Foreign{"\xfe\xff"sv, "UTF-16 text"}};
+constexpr std::array kForeign = {
+    Foreign{"PK\x03\x04"sv, "a zip archive"},   Foreign{"7z\xbc\xaf\x27\x1c"sv, "a 7z archive"},
+    Foreign{"PAR1"sv, "a Parquet file"},        Foreign{"\x04\x22\x4d\x18"sv, "an lz4 file"},
+    Foreign{"LZIP\x01"sv, "an lzip file"},      Foreign{"ARROW1"sv, "an Arrow file"},
+    Foreign{"MMIDIDX\0"sv, "a Megatron index"}, Foreign{"\xff\xfe"sv, "UTF-16 or UTF-32 text"},
+    Foreign{"\xfe\xff"sv, "UTF-16 text"}};
 
 bool is_bzip2(std::string_view head) {
   return head.size() >= 10 && head.starts_with("BZh") && head[3] >= '1' && head[3] <= '9' &&
@@ -67,8 +64,8 @@ uint64_t little_endian(std::string_view bytes) {
 }
 
 /// The format has no magic number: the usual properties, a dictionary of a size that programs
-/// choose, an unpacked size that is unknown or below 256 GiB, and the first byte of the coder, which
-/// is always 0. Source: the LZMA SDK's lzma-specification.txt; liblzma's bounds for the same.
+/// choose, an unpacked size that is unknown or below 256 GiB, and the coder's first byte, which is
+/// always 0. Source: the LZMA SDK's lzma-specification.txt; liblzma's bounds for the same.
 bool is_lzma(std::string_view head) {
   if (head.size() < 14 || !head.starts_with("\x5d\0\0"sv) || head[13] != '\0') return false;
   const uint64_t dictionary = little_endian(head.substr(1, 4));
@@ -167,9 +164,8 @@ Input::~Input() { close(fd_); }
 /// Refuses what begins like a file of another kind.
 void Input::refuse_foreign() const {
   const auto refuse = [&](std::string_view what) {
-    const std::string message =
-        cli::concat(name_, ": ", what,
-                    ": expected UTF-8 text, plain or as gzip, bzip2, xz, lzma or zstd");
+    const std::string message = cli::concat(
+        name_, ": ", what, ": expected UTF-8 text, plain or as gzip, bzip2, xz, lzma or zstd");
     if (what.starts_with("UTF-16")) throw Utf16Error(message);
     throw InputError(message);
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Bytes of a file or of stdin, unpacked if they are compressed. The first bytes
-// decide the kind, never the name: plain, gzip, bzip2, xz, zstd, lzma, with any number of members. Not
-// here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and
+// decide the kind, never the name: plain, gzip, bzip2, xz, zstd, lzma, with any number of members.
+// Not here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and
 // codecs.cc alone.
 #pragma once
 

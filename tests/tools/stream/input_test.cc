@@ -129,8 +129,8 @@ std::string kind_name(const testing::TestParamInfo<Kind>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AnyKind,
-                         testing::Values(Kind::plain, Kind::gzip, Kind::bzip2, Kind::xz,
-                                         Kind::zstd, Kind::lzma),
+                         testing::Values(Kind::plain, Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd,
+                                         Kind::lzma),
                          kind_name);
 INSTANTIATE_TEST_SUITE_P(Kinds, Packed,
                          testing::Values(Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd, Kind::lzma),
@@ -208,8 +208,9 @@ TEST(Input, CompressIsRefusedTextThatBeginsLikeItIsNot) {
 
 TEST(Input, ForeignFilesAreNamed) {
   const TestFile zip("PK\x03\x04 and so on");
-  EXPECT_EQ(error_of(zip.path),
-            zip.path + ": a zip archive: expected UTF-8 text, plain or as gzip, bzip2, xz, lzma or zstd");
+  EXPECT_EQ(
+      error_of(zip.path),
+      zip.path + ": a zip archive: expected UTF-8 text, plain or as gzip, bzip2, xz, lzma or zstd");
   EXPECT_THAT(error_of(TestFile("\xff\xfe{").path), HasSubstr("UTF-16"));
 }
 
