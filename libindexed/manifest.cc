@@ -222,7 +222,10 @@ std::optional<Manifest> read_manifest(const std::string& prefix) {
   try {
     file = MappedFile(path, MappedFile::Access::sequential);
   } catch (const std::system_error& error) {
-    if (error.code() == std::errc::no_such_file_or_directory) return std::nullopt;
+    // A dataset may have a name that has no room for the ending of a manifest.
+    if (error.code() == std::errc::no_such_file_or_directory ||
+        error.code() == std::errc::filename_too_long)
+      return std::nullopt;
     throw;
   }
   const std::span<const std::byte> bytes = file.bytes();

@@ -30,6 +30,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/permissions.h"
 #include "libindexed/sync_folder.h"
+#include "libindexed/temporary_names.h"
 
 namespace indexed {
 namespace {
@@ -96,22 +97,14 @@ void give_slot(int slot) noexcept {
   if (slot >= 0) states[slot].store(free_slot);
 }
 
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
+constexpr const char* kNameInDoubt = ": complete, but a loss of power may take its name";
 
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
-std::string in_folder_of(const std::string& path, const std::string& name) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? name : path.substr(0, slash + 1) + name;
-}
-
-void sync_folder_of(const std::string& path) {
-  const std::string folder = folder_of(path);
-  if (const int error = sync_folder(folder); error != 0) fail_to_open(folder, error);
+// Puts the names in the folder of `target` on the disk. `state`: what a message says of the files
+// where that fails.
+void sync_folder_of(const std::string& target, const std::string& state) {
+  const std::string folder = folder_of(target);
+  if (const int error = sync_folder(folder); error != 0)
+    fail_to_open(state + ": fsync of the folder " + folder, error);
 }
 
 // Refuses a link to a file that is open (/dev/fd/3, /dev/stderr): who opened it goes on writing,
@@ -161,20 +154,14 @@ bool lock(int fd) noexcept {
   return errno != EWOULDBLOCK && errno != EINTR;  // a file system without locks: rely on O_EXCL
 }
 
-// Calls use(folder, name, fd) for each `.NAME.<digits>.tmp` beside the target.
+// Calls use(folder, name, fd) for each file beside the target with the name of a temporary one.
 template <class Use>
 void for_temporaries(const std::string& target, Use use) {
   DIR* folder = ::opendir(folder_of(target).c_str());
   if (folder == nullptr) return;
-  const std::string begin = "." + name_of(target) + ".";
-  const std::string end = ".tmp";
+  const TemporaryNames names(target);
   while (const dirent* entry = ::readdir(folder)) {
-    const std::string_view name = entry->d_name;
-    if (name.size() <= begin.size() + end.size() || !name.starts_with(begin) ||
-        !name.ends_with(end))
-      continue;
-    const std::string_view pid = name.substr(begin.size(), name.size() - begin.size() - end.size());
-    if (pid.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    if (!names.contains(entry->d_name)) continue;
     const int fd =
         ::openat(::dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) continue;
@@ -260,8 +247,7 @@ OutputFile::OutputFile(const UnnamedFile& file)
 }
 
 void OutputFile::open_temporary(mode_t mode) {
-  temporary_ =
-      in_folder_of(target_, "." + name_of(target_) + "." + std::to_string(::getpid()) + ".tmp");
+  temporary_ = TemporaryNames(target_).own();
   if (has_slot(temporary_)) {
     temporary_.clear();
     fail(path_ + ": two outputs of this command have this name", EBUSY);
@@ -451,7 +437,7 @@ void OutputFile::commit() {
   }
   check_target();
   rename_into_place();
-  sync_folder_of(target_);
+  sync_folder_of(target_, path_ + kNameInDoubt);
 }
 
 void sync_all(std::span<OutputFile* const> files) {
@@ -469,12 +455,13 @@ void commit_set(std::span<OutputFile* const> files, size_t num_last,
   check_mapped_files();
   for (const OutputFile* file : files) file->check_target();
   const NamingSection section;
-  const auto sync_folders = [](const std::vector<std::string>& paths) {
+  const std::string& last_path = files.back()->path_;
+  const auto sync_folders = [](const std::vector<std::string>& paths, const std::string& state) {
     std::vector<std::string> synced;
     for (const std::string& path : paths) {
       const std::string folder = folder_of(path);
       if (std::ranges::find(synced, folder) != synced.end()) continue;
-      sync_folder_of(path);
+      sync_folder_of(path, state);
       synced.push_back(folder);
     }
   };
@@ -491,7 +478,7 @@ void commit_set(std::span<OutputFile* const> files, size_t num_last,
     if (files.size() > 1 && replaces(last->existing_)) remove(last->target_, last->path_);
   }
   for (const std::string& path : surplus) remove(path, path);
-  sync_folders(removed);
+  sync_folders(removed, last_path + ": not written, though the old one is removed");
   std::vector<std::string> targets;
   for (const OutputFile* file : files) targets.push_back(file->target_);
   const auto rename = [&](std::span<OutputFile* const> some) {
@@ -501,9 +488,14 @@ void commit_set(std::span<OutputFile* const> files, size_t num_last,
   // last appears.
   const size_t others = files.size() - num_last;
   rename(files.first(others));
-  sync_folders({targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(others)});
+  sync_folders({targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(others)},
+               last_path + ": not named, though the files that belong to it are");
   rename(files.last(num_last));
-  sync_folders(targets);
+  sync_folders(targets, files.size() == 1
+                            ? last_path + kNameInDoubt
+                            : last_path +
+                                  ": complete, as are the files that belong to it, but a "
+                                  "loss of power may take their names");
 }
 
 std::string target_of(const std::string& path) { return resolve_link(path); }
@@ -575,7 +567,7 @@ int open_scratch_file(const std::string& beside) {
   const std::string folder = folder_of(beside);
   int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0) return fd;
-  std::string name = in_folder_of(beside, "." + name_of(beside) + ".XXXXXX");
+  std::string name = TemporaryNames(beside).scratch();
   fd = ::mkostemp(name.data(), O_CLOEXEC);
   if (fd < 0) fail_to_open(folder, errno);
   ::unlink(name.c_str());

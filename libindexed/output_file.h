@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // OutputFile: a file that appears only when it is complete. It is written as `.NAME.PID.tmp` beside
-// the target and takes the target's name in commit(): flush, fsync, rename, fsync of the folder.
-// The destructor unlinks an uncommitted temporary file, and so does a signal handler, from a fixed
-// table (remove_temporaries). After SIGKILL the next OutputFile for the same target removes it.
-// commit_set() gives several files their names in an order that never leaves an index beside data
-// that it does not describe; signals wait until all have names (NamingSection). After a SIGKILL in
-// between, left_unfinished() is true and Existing::same accepts the files.
+// the target (temporary_names.h) and takes the target's name in commit(): flush, fsync, rename,
+// fsync of the folder. The destructor unlinks an uncommitted temporary file, and so does a signal
+// handler, from a fixed table (remove_temporaries). After SIGKILL the next OutputFile for the same
+// target removes it. commit_set() gives several files their names in an order that never leaves an
+// index beside data that it does not describe; signals wait until all have names (NamingSection).
+// After a SIGKILL in between, left_unfinished() is true and Existing::same accepts the files.
 #pragma once
 
 #include <cstddef>
@@ -108,7 +108,8 @@ class OutputFile {
   /// sync(), then renames to the target and syncs its folder; after that this object is empty.
   /// Errors: std::system_error; FormatError if a mapped input was changed while it was read
   /// (check_mapped_files). On failure the destructor removes the temporary file and the old target,
-  /// if any, stays.
+  /// if any, stays; where only the folder could not be synced, the file has its name, and the error
+  /// says so.
   void commit();
 
   /// Bytes written so far, including the buffer's.
@@ -155,7 +156,8 @@ void sync_all(std::span<OutputFile* const> files);
 /// set that the new one does not have; renames from the first to the last; syncs the folders. For a
 /// dataset: {manifest, bin, idx}. For several, all indices are last, so that no reader finds old
 /// and new ones together. Errors: those of commit(); then a last file that has not got its name
-/// exists under neither, new or old, unless nothing was changed yet.
+/// exists under neither, new or old, unless nothing was changed yet. Where only the last sync of
+/// the folders fails, all have their names, and the error says so.
 void commit_set(std::span<OutputFile* const> files, size_t num_last = 1,
                 std::span<const std::string> surplus = {});
 

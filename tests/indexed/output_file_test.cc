@@ -16,11 +16,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <fstream>
 #include <span>
 #include <system_error>
 #include <thread>
 
+#include "libindexed/temporary_names.h"
 #include "tests/indexed/scratch.h"
 
 // In the place of the C library's: the mode that a file had before.
@@ -499,6 +501,59 @@ TEST(OutputFile, IsPrivateFromTheStart) {
   mode_before_fchmod = 0;
   const OutputFile file(folder / "x", Existing::replace);
   EXPECT_EQ(mode_before_fchmod, 0600u);
+}
+
+// The longest names have temporary files too, whose shorter names the next run knows.
+TEST(OutputFile, NamesOfEveryLength) {
+  const ScratchFolder folder;
+  for (size_t size = 230; size <= NAME_MAX; ++size) {
+    const std::string path = folder / std::string(size, 'n');
+    const int status = run_and_signal(SIGKILL, [&] { new OutputFile(path); });
+    ASSERT_TRUE(WIFSIGNALED(status)) << size;
+    EXPECT_TRUE(left_unfinished(path)) << size;
+    EXPECT_FALSE(left_unfinished(folder / std::string(size - 1, 'n'))) << size;
+    {
+      OutputFile file(path);
+      EXPECT_EQ(folder.num_files(), 1u) << "what was left is gone, " << size;
+      EXPECT_FALSE(left_unfinished(path)) << "it is being written";
+      EXPECT_THROW(OutputFile second(path), std::system_error);
+      file.write("text");
+      file.commit();
+    }
+    EXPECT_EQ(read_whole(path), "text");
+    OutputFile(path, Existing::replace).commit();
+    EXPECT_EQ(read_whole(path), "");
+    const int scratch = open_scratch_file(path);
+    EXPECT_GE(scratch, 0);
+    ::close(scratch);
+    EXPECT_EQ(folder.num_files(), 1u) << size;
+    std::filesystem::remove(path);
+  }
+  EXPECT_THROW(OutputFile(folder / std::string(NAME_MAX + 1, 'n')).commit(), std::system_error);
+  EXPECT_EQ(folder.num_files(), 0u);
+  // Long names of one beginning have temporary files of their own, and signals remove them.
+  const std::string begin(250, 'n');
+  const int status = run_and_signal(SIGTERM, [&] {
+    ::signal(SIGTERM, [](int caught) {
+      remove_temporaries(caught);
+      ::_exit(0);
+    });
+    new OutputFile(folder / (begin + "1"));
+    new OutputFile(folder / (begin + "2"));
+    EXPECT_EQ(folder.num_files(), 2u);
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(folder.num_files(), 0u);
+}
+
+TEST(TemporaryNames, AreCutBetweenCharacters) {
+  std::string name = "n";
+  for (int i = 0; i < 100; ++i) name += "\u00e9";
+  const std::string whole = TemporaryNames("folder/" + name).own();
+  EXPECT_TRUE(whole.starts_with("folder/." + name + ".")) << whole;
+  for (int i = 0; i < 27; ++i) name += "\u00e9";
+  const std::string cut = TemporaryNames("folder/" + name).own();
+  EXPECT_TRUE(cut.starts_with("folder/." + name.substr(0, 39) + "~")) << cut;
 }
 
 // A temporary file of ours is a file: a link or a folder of such a name is another's.

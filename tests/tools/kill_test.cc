@@ -205,6 +205,15 @@ TEST_P(KillTest, AtEveryOperation) {
     EXPECT_TRUE(full.status == 0 || full.status == 1) << when << ": " << full.status;
     EXPECT_EQ(full.status == 1, full.err.find(": no space left on device\n") != std::string::npos)
         << when << ": " << full.err;
+    // Where the fsync of the folder fails, the files have their names: the message says so.
+    const size_t complete = full.err.find(": complete");
+    if (full.status == 1 && visible(files("out")) == clean_ && words_[0] != "inspect-dataset") {
+      EXPECT_NE(complete, std::string::npos) << when << ": " << full.err;
+    }
+    if (complete != std::string::npos) {
+      const size_t path = full.err.rfind(": ", complete - 1) + 2;
+      EXPECT_TRUE(std::filesystem::exists(full.err.substr(path, complete - path))) << full.err;
+    }
     if (full.status == 0) {
       EXPECT_EQ(difference(visible(files("out")), clean_), "") << "no error, " << when;
     } else {

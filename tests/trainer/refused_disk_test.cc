@@ -150,8 +150,9 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
       const std::string culprit =
           sweep.ranks > 1 ? "rank " + std::to_string(sweep.victim) + " \\([^)]+\\): " : "";
       EXPECT_THAT(ended.err,
-                  ContainsRegex("trainer: " + culprit + "save[^\n:]*: (`ulimit -n` [^\n:]*: )?" +
-                                words_of(r.error) + "[^\n]*: the checkpoint of step " + number +
+                  ContainsRegex("trainer: " + culprit + "save[^\n:]*: (complete, [^\n]*: )?" +
+                                "(`ulimit -n` [^\n:]*: )?" + words_of(r.error) +
+                                "[^\n]*: the checkpoint of step " + number +
                                 " was not written; training continues"))
           << what;
     }

@@ -24,7 +24,13 @@ constexpr size_t kMaxRuns = 65536;
 
 constexpr std::array kEndings = {".manifest", ".bin", ".idx"};
 
-bool has_index(const std::string& prefix) { return fs::exists(prefix + ".idx"); }
+/// Also for a name that is too long for one of its files.
+bool is_there(const std::string& path) {
+  std::error_code none;
+  return fs::exists(path, none);
+}
+
+bool has_index(const std::string& prefix) { return is_there(prefix + ".idx"); }
 
 /// Bytes of the ids from `first` on, `count` of them.
 std::span<const std::byte> part_of(const EncodedKey& key, int64_t first, int64_t count) {
@@ -88,7 +94,7 @@ void DatasetWriter::refuse_old_shards() const {
   for (size_t key = 0; key < names_.endings.size(); ++key) {
     for (int64_t shard = 0; shard < kMostShards; ++shard) {
       const std::string index = names_.prefix(key, shard) + ".idx";
-      if (fs::exists(index))
+      if (is_there(index))
         throw std::system_error(EEXIST, std::generic_category(),
                                 index + ": not replaced without --force");
     }
@@ -101,7 +107,7 @@ void DatasetWriter::refuse_other_form() const {
   const DatasetNames other = names_.other_form();
   for (size_t key = 0; key < other.endings.size(); ++key) {
     const std::string index = other.prefix(key, 0) + ".idx";
-    if (fs::exists(index))
+    if (is_there(index))
       throw std::system_error(
           EEXIST, std::generic_category(),
           indexed::message(index, ": looks like the same dataset with",
@@ -120,7 +126,7 @@ std::vector<std::string> DatasetWriter::surplus_shards() const {
     for (int64_t shard = static_cast<int64_t>(keys_[key].shards.size()); shard < kMostShards;
          ++shard) {
       const std::string prefix = names_.prefix(key, shard);
-      const auto exists = [&](const char* ending) { return fs::exists(prefix + ending); };
+      const auto exists = [&](const char* ending) { return is_there(prefix + ending); };
       if (std::ranges::none_of(kEndings, exists)) break;
       found.push_back(prefix);
     }

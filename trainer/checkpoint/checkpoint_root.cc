@@ -271,7 +271,7 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   } catch (const std::exception& error) {
     if (place_.before_naming) throw;
     throw std::runtime_error(
-        message(describe(error), " (", folder, " is whole, but the tracker does not name it)"));
+        message(describe(error), " (", folder, " is whole, but the tracker may not name it)"));
   }
 }
 
