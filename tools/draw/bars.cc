@@ -23,8 +23,11 @@ std::string key(const std::string& name, size_t color, double x) {
 
 std::string bar_picture(const BarPicture& picture) {
   double last = 1, shortest = 1;
-  for (const Bar& bar : picture.bars) last = std::max(last, bar.end);
-  for (const Bar& bar : picture.bars) shortest = std::min(shortest, bar.end - bar.begin);
+  for (const Bar& bar : picture.bars) {
+    if (!can_draw(bar.begin) || !can_draw(bar.end)) continue;
+    last = std::max(last, bar.end);
+    shortest = std::min(shortest, bar.end - bar.begin);
+  }
   // The narrowest box has room for two digits, unless the picture would get wider than is any use.
   const double unit = std::clamp(20 / shortest, 600 / last, std::max(600.0, 8000.0) / last);
   const double width = kLeft + last * unit + 10;
@@ -48,6 +51,7 @@ std::string bar_picture(const BarPicture& picture) {
     out += concat("\n<text x=\"10\" y=\"", kTop + kRow * static_cast<double>(i) + 15, "\">",
                   escape_html(picture.rows[i]), "</text>");
   for (const Bar& bar : picture.bars) {
+    if (!can_draw(bar.begin) || !can_draw(bar.end)) continue;
     const double left = kLeft + bar.begin * unit, wide = (bar.end - bar.begin) * unit;
     const double top = kTop + kRow * bar.row;
     out += concat("\n<rect class=\"c", bar.color, bar.faint ? " faint" : "", "\" x=\"", left,

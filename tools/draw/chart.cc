@@ -40,7 +40,7 @@ Frame frame_of(const Chart& chart) {
   }
   const Range x = range_of(xs), y = range_of(ys);
   const bool log = chart.log && y.low > 0 && y.high > 3 * y.low;
-  double low = chart.from_zero ? std::min(0.0, y.low) : y.low, high = y.high;
+  double low = chart.from_zero && !log ? std::min(0.0, y.low) : y.low, high = y.high;
   if (!log && high > low) {  // some air; curves do not lie on the frame
     const double air = 0.04 * (high - low);
     high += air;
@@ -74,13 +74,13 @@ std::string path_of(const Frame& frame, const Series& series) {
   bool drawn = false;
   for (size_t i = 0; i < points.x.size(); ++i) {
     const double value = points.y[i];
-    if (!can_draw(value) || (frame.y.log && value <= 0)) {
+    if (!points.has(i) || (frame.y.log && value <= 0)) {
       drawn = false;
       continue;
     }
     const std::string x = coordinate(frame.across(points.x[i]));
     const std::string y = coordinate(frame.down(value));
-    const bool alone = !drawn && (i + 1 == points.x.size() || !can_draw(points.y[i + 1]));
+    const bool alone = !drawn && (i + 1 == points.x.size() || !points.has(i + 1));
     line += concat(drawn ? "L" : "M", x, " ", y);
     if (alone || series.marks) marks += concat("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"2.5\"/>");
     values += concat(values.empty() ? "" : " ", x, ",", short_number(points.x[i]), ",",
@@ -98,7 +98,7 @@ std::string in_words(const Series& series) {
   const Points& p = series.points;
   size_t first = p.x.size(), last = 0, lowest = 0, highest = 0;
   for (size_t i = 0; i < p.x.size(); ++i) {
-    if (!can_draw(p.y[i])) continue;
+    if (!p.has(i)) continue;
     if (first == p.x.size()) first = lowest = highest = i;
     last = i;
     if (p.y[i] < p.y[lowest]) lowest = i;
@@ -112,10 +112,9 @@ std::string in_words(const Series& series) {
 }
 
 std::string line_chart(const Chart& chart) {
-  const bool any = std::any_of(chart.series.begin(), chart.series.end(), [](const Series& s) {
-    return std::any_of(s.points.y.begin(), s.points.y.end(), [](double y) { return can_draw(y); });
-  });
-  if (!any) return "";
+  if (std::none_of(chart.series.begin(), chart.series.end(),
+                   [](const Series& series) { return series.points.any(); }))
+    return "";
   const Frame frame = frame_of(chart);
   std::string words, curves;
   for (const Series& series : chart.series) {

@@ -28,7 +28,7 @@ struct Chart {
   std::string title;
   std::string x_name = "iteration";
   bool log = false;        ///< y by powers of ten, if every value is above 0
-  bool from_zero = false;  ///< y begins at 0
+  bool from_zero = false;  ///< y begins at 0, unless it is by powers of ten
   std::vector<Series> series;
 };
 

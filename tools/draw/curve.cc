@@ -59,9 +59,7 @@ std::string left(std::string text, size_t width) {
 
 std::string terminal_curve(std::string_view name, const Points& points,
                            const CurveOptions& options) {
-  const bool any =
-      std::any_of(points.y.begin(), points.y.end(), [](double y) { return can_draw(y); });
-  if (!any) return cli::concat(name, ": no values yet\n");
+  if (!points.any()) return cli::concat(name, ": no values yet\n");
   const Range y = range_of({&points.y}), x = range_of({&points.x});
   const std::string high = short_number(y.high), low = short_number(y.low);
   const size_t label = std::max(high.size(), low.size());
@@ -78,9 +76,9 @@ std::string terminal_curve(std::string_view name, const Points& points,
   };
   double last = y.low;
   for (size_t i = 0; i < points.y.size(); ++i) {
-    if (!can_draw(points.y[i])) continue;
+    if (!points.has(i)) continue;
     last = points.y[i];
-    const size_t from = i > 0 && can_draw(points.y[i - 1]) ? i - 1 : i;
+    const size_t from = i > 0 && points.has(i - 1) ? i - 1 : i;
     dots.line(place_x(points.x[from]), place_y(points.y[from]), place_x(points.x[i]),
               place_y(points.y[i]));
   }

@@ -28,7 +28,7 @@ Axis linear(double low, double high, int count) {
 
 Axis logarithmic(double low, double high) {
   Axis out{low, high, {}, true};
-  const double decades = std::log10(high / low);
+  const double decades = std::log10(high) - std::log10(low);  // high / low may overflow
   const auto first = static_cast<int>(std::floor(std::log10(low)));
   const auto last = static_cast<int>(std::ceil(std::log10(high)));
   const int every = std::max(1, static_cast<int>(decades / 6));
@@ -45,8 +45,14 @@ Axis logarithmic(double low, double high) {
 
 }  // namespace
 
+bool Points::any() const {
+  for (size_t i = 0; i < x.size(); ++i)
+    if (has(i)) return true;
+  return false;
+}
+
 double Axis::place(double value) const {
-  if (log) return std::log(value / low) / std::log(high / low);
+  if (log) return (std::log(value) - std::log(low)) / (std::log(high) - std::log(low));
   return (value - low) / (high - low);
 }
 
@@ -55,10 +61,12 @@ Axis axis(double low, double high, int count, bool log) {
     if (high <= low) low /= 2, high *= 2;
     return logarithmic(low, high);
   }
-  // Ends so near that doubles between them are few make no ticks.
-  const double apart = 1e-9 * std::max(std::abs(low), std::abs(high));
+  // Ends so near that doubles between them are few make no ticks, nor do differences that are near
+  // the smallest double.
+  constexpr double kNearest = 1e-300;
+  const double apart = std::max(1e-9 * std::max(std::abs(low), std::abs(high)), kNearest);
   if (high - low <= apart) {
-    const double more = low == 0 ? 1 : 0.05 * std::abs(low);
+    const double more = low == 0 ? 1 : std::max(0.05 * std::abs(low), 5 * kNearest);
     low -= more, high += more;
   }
   return linear(low, high, count);
@@ -90,8 +98,8 @@ Points thin(const Points& points, size_t most) {
     std::vector<size_t> keep = {begin, end - 1};
     size_t lowest = n, highest = n;
     for (size_t i = begin; i < end; ++i) {
-      if (!can_draw(points.y[i])) {
-        if (i == begin || can_draw(points.y[i - 1])) keep.push_back(i);
+      if (!points.has(i)) {
+        if (i == begin || points.has(i - 1)) keep.push_back(i);
         continue;
       }
       if (lowest == n || points.y[i] < points.y[lowest]) lowest = i;

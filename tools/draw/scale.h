@@ -14,9 +14,15 @@ namespace draw {
 /// are gaps.
 inline bool can_draw(double value) { return std::abs(value) < 1e150; }
 
-/// A curve. x rises or stays; a y that cannot be drawn is a gap. Both have the same length.
+/// A curve. x rises or stays; a point whose x or y cannot be drawn is a gap. Both have the same
+/// length.
 struct Points {
   std::vector<double> x, y;
+
+  /// Whether point `i` can be drawn.
+  bool has(size_t i) const { return can_draw(x[i]) && can_draw(y[i]); }
+  /// Whether any can.
+  bool any() const;
 };
 
 /// The ends of an axis, and the values that are written beside it, in rising order.

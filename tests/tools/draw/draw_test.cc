@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Pictures of numbers: axes, thinning, curves in a terminal, charts, colours.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -149,6 +151,55 @@ TEST(LineChart, BreaksAtGapsAndShowsLonelyPoints) {
   EXPECT_THAT(gap, Not(HasSubstr("nan")));
   EXPECT_THAT(path({{0, 1, 2, 3}, {1, kNan, 2, kNan}}), HasSubstr("<circle"));
   EXPECT_EQ(draw::line_chart({.title = "t", .series = {{"s", {{1, 2}, {kNan, kNan}}, 0}}}), "");
+}
+
+/// Whether a picture has a coordinate or a label that is no number.
+bool has_no_number(const std::string& picture) {
+  return picture.find("nan") != std::string::npos || picture.find("inf") != std::string::npos;
+}
+
+// Any double for x and y: the picture has numbers alone, and labels that are near its values.
+TEST(Pictures, AreWholeWhateverTheValues) {
+  const std::vector<double> odd = {kNan,   kInf,   -kInf,  0,      -0.0,  5e-324, 1e-310,   -1e-310,
+                                   1e-300, 1e-298, 1e-150, 2.5,    1e9,   -3,     1e149,    -1e149,
+                                   1e150,  1e308,  -1e308, 3e-162, 1e-20, 1,      1 + 1e-15};
+  std::mt19937 random(4);
+  for (int round = 0; round < 20000; ++round) {
+    draw::Chart chart{.title = "t", .log = random() % 2 == 0, .from_zero = random() % 4 == 0};
+    draw::Points points;
+    for (size_t i = 1 + random() % 5; i-- > 0;) {
+      points.x.push_back(random() % 2 == 0 ? static_cast<double>(random() % 100)
+                                           : odd[random() % odd.size()]);
+      points.y.push_back(odd[random() % odd.size()]);
+    }
+    chart.series = {{.name = "a", .points = points},
+                    {.name = "b", .points = points, .marks = true}};
+    const std::string picture = draw::line_chart(chart);
+    EXPECT_EQ(picture.empty(), !points.any());
+    EXPECT_FALSE(has_no_number(picture)) << picture;
+    const std::string curve = draw::terminal_curve("loss", points, {.ascii = true});
+    EXPECT_FALSE(has_no_number(curve)) << curve;
+    EXPECT_EQ(curve.find('*') == std::string::npos, !points.any()) << curve;
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Pictures, AGapOfOneCoordinateIsAGap) {
+  const draw::Points points = {{1, kNan, 3, kInf, 5}, {2, 2, 4, 4, 2}};
+  EXPECT_EQ(draw::in_words({.name = "a", .points = points}),
+            "a: from 2 at 1 to 2 at 5, lowest 2 at 1, highest 4 at 3");
+  const std::string svg = draw::line_chart({.title = "t", .series = {{.points = points}}});
+  EXPECT_THAT(svg, HasSubstr("data-values=\"52,1,2 221,3,4 390,5,2\""));
+  draw::Points many;
+  for (int i = 0; i < 5000; ++i) many.x.push_back(i == 1000 ? kNan : i), many.y.push_back(1);
+  const draw::Points fewer = draw::thin(many, 100);
+  EXPECT_EQ(std::ranges::count_if(fewer.x, [](double x) { return std::isnan(x); }), 1);
+}
+
+TEST(BarPicture, LeavesOutWhatIsNoTime) {
+  const std::string picture = draw::bar_picture(
+      {.rows = {"a"}, .bars = {{.begin = kNan, .end = 2}, {.begin = 1, .end = kInf}, {.end = 3}}});
+  EXPECT_FALSE(has_no_number(picture)) << picture;
 }
 
 TEST(BarPicture, ShowsBoxesAndTextWhereThereIsRoom) {
