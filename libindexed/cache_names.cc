@@ -188,7 +188,12 @@ Json describe_dataset(const DatasetIdentity& identity) {
   return json;
 }
 
+bool is_neox(CacheStyle style) {
+  return style == CacheStyle::gpt_neox || style == CacheStyle::gpt_neox_2_0;
+}
+
 std::string description_text(const DatasetIdentity& identity, CacheStyle style) {
+  if (is_neox(style)) return "";
   if (style == CacheStyle::megatron_core) return describe_dataset(identity).dump(4);
   std::string text = "GPT Dataset\n\n";
   text += message("Data prefix ", identity.prefix, "\nDataset name ",
@@ -240,6 +245,17 @@ CacheFiles dataset_cache_files(const std::string& folder, const std::string& has
       join(folder, message(hash, "-GPTDataset-", kSplitNames[static_cast<size_t>(split)], "-"));
   return {base + "description.txt",
           {base + "document_index.npy", base + "sample_index.npy", base + "shuffle_index.npy"}};
+}
+
+CacheFiles neox_cache_files(const DatasetIdentity& identity, CacheStyle style) {
+  std::string base =
+      message(identity.prefix, "_", kSplitNames[static_cast<size_t>(identity.split)]);
+  if (identity.own_place) base += message("_", *identity.own_place);
+  base += message("_indexmap_", identity.num_samples.value_or(0), "ns_", identity.seq_length, "sl_",
+                  identity.seed, "s");
+  // How texts are packed into samples, and that those longer than one are cut.
+  if (style == CacheStyle::gpt_neox) base += "_packedpi_ac";
+  return {"", {base + "_doc_idx.npy", base + "_sample_idx.npy", base + "_shuffle_idx.npy"}};
 }
 
 CacheFiles blend_cache_files(const std::string& folder, const std::string& hash, int64_t split,

@@ -18,9 +18,13 @@
 
 namespace indexed {
 
-/// Whose cache files: megatron-core's, NVIDIA's of mid-2023, or those of Megatron-DeepSpeed, which
-/// adds the number of epochs.
-enum class CacheStyle { megatron_core, megatron_2023, megatron_deepspeed };
+/// Whose order of samples, and whose cache files: megatron-core's, NVIDIA's of mid-2023, those of
+/// Megatron-DeepSpeed, which adds the number of epochs, GPT-NeoX's, or its release 2.0's, which has
+/// the same arrays under shorter names.
+enum class CacheStyle { megatron_core, megatron_2023, megatron_deepspeed, gpt_neox, gpt_neox_2_0 };
+
+/// Whether it is GPT-NeoX's.
+bool is_neox(CacheStyle style);
 
 /// Releases of megatron-core whose descriptions of a tokenizer differ; each value means that
 /// release and those up to the next. 0.20 is the main branch of August 2026.
@@ -68,11 +72,12 @@ struct DatasetIdentity {
   int64_t seed = 1234;
   int64_t seq_length = 0;
   std::optional<std::string> split_string = {};  ///< absent with per-split paths
+  std::optional<int64_t> own_place = {};         ///< with per-split paths: which of them
   int64_t num_epochs = 1;                        ///< for megatron_deepspeed
   Json tokenizer = {};                           ///< for megatron_core
 };
 
-/// The description of one dataset's arrays. As JSON only for megatron_core.
+/// The description of one dataset's arrays. As JSON only for megatron_core; empty for GPT-NeoX.
 Json describe_dataset(const DatasetIdentity& identity);
 std::string description_text(const DatasetIdentity& identity, CacheStyle style);
 
@@ -84,12 +89,14 @@ std::string blend_description(std::span<const DatasetIdentity> datasets,
 
 /// The folder of a dataset's arrays if the user names none, and the files' paths.
 struct CacheFiles {
-  std::string description;
+  std::string description;          ///< empty: there is none
   std::vector<std::string> arrays;  ///< document, sample, shuffle; or dataset, dataset sample
 };
 std::string default_cache_folder(const std::string& prefix, CacheStyle style);
 CacheFiles dataset_cache_files(const std::string& folder, const std::string& hash, int64_t split,
                                CacheStyle style);
+/// GPT-NeoX's, beside the dataset. Source: GPT-NeoX, megatron/data/gpt2_dataset.py, data_utils.py.
+CacheFiles neox_cache_files(const DatasetIdentity& identity, CacheStyle style);
 CacheFiles blend_cache_files(const std::string& folder, const std::string& hash, int64_t split,
                              CacheStyle style);
 

@@ -101,8 +101,10 @@ IndexArray build_sample_rows(const IndexedDataset& dataset, std::span<const int3
                              int64_t n, const SampleIndexOptions& options) {
   // The reference checks all lengths of the dataset, not only the split's; they are int32, so only
   // the number of documents can require int64.
-  const bool wide =
-      options.compat == Compat::fork_2023 || static_cast<int64_t>(documents.size()) > kMaxInt32;
+  // GPT-NeoX, which alone shuffles all epochs together, counts the array's places.
+  const bool neox = !options.separate_last_epoch;
+  const bool wide = static_cast<int64_t>(documents.size()) > kMaxInt32 ||
+                    (neox ? 2 * (n + 1) >= kMaxInt32 : options.compat == Compat::fork_2023);
   return wide ? build_rows<int64_t>(IndexType::i8, dataset, documents, n, options)
               : build_rows<int32_t>(IndexType::i4, dataset, documents, n, options);
 }

@@ -67,6 +67,21 @@ SampleIndex load_index(const CacheFiles& files, const IndexedDataset& dataset, S
 
 }  // namespace
 
+// Source: GPT-NeoX, megatron/data/data_utils.py and gpt2_dataset.py. Its split and blend are
+// Megatron's of 2023 (compat_of), and it shuffles all epochs together.
+void use_neox_order(TrainingDataOptions& options) {
+  if (!is_neox(options.style)) options.style = CacheStyle::gpt_neox;
+  for (std::vector<std::string>& words : options.split_data_path) {
+    if (words.empty() || !parse_blend(words).weights.empty()) continue;
+    std::vector<std::string> weighted;
+    for (std::string& prefix : words) {
+      weighted.emplace_back("1");
+      weighted.push_back(std::move(prefix));
+    }
+    words = std::move(weighted);
+  }
+}
+
 size_t TrainingData::open_dataset(const std::string& prefix, const TrainingDataOptions& options) {
   for (size_t i = 0; i < datasets_.size(); ++i) {
     if (datasets_[i].prefix() == prefix) return i;
@@ -78,7 +93,8 @@ size_t TrainingData::open_dataset(const std::string& prefix, const TrainingDataO
 
 SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
                                        std::optional<SequenceRange> range,
-                                       std::optional<int64_t> num_samples, bool own_path,
+                                       std::optional<int64_t> num_samples,
+                                       std::optional<int64_t> own_place,
                                        const TrainingDataOptions& options) {
   SplitMember member;
   member.dataset = open_dataset(prefix, options);
@@ -98,7 +114,7 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
       .drop_last_partial = split != 1 || options.drop_last_partial_validation,
       .num_epochs = split == 0 ? options.train_epochs : std::nullopt,
       .compat = compat_of(options.style),
-      .separate_last_epoch = options.separate_last_epoch,
+      .separate_last_epoch = !is_neox(options.style),
       .split = kSplitNames[split]};
   const EpochPlan plan = plan_epochs(dataset, *range, index_options);
   // Megatron writes empty arrays, also for evaluation, where they can be meant.
@@ -109,13 +125,16 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
                      .split = static_cast<int64_t>(split),
                      .seed = options.seed,
                      .seq_length = options.seq_length,
-                     .split_string = own_path ? std::nullopt : std::optional(options.split),
+                     .split_string = own_place ? std::nullopt : std::optional(options.split),
+                     .own_place = own_place,
                      .num_epochs = plan.num_epochs,
                      .tokenizer = options.tokenizer};
   member.description = description_text(member.identity, options.style);
   member.hash = md5_hex(member.description);
-  const CacheFiles files = dataset_cache_files(cache_folder(prefix, options), member.hash,
-                                               static_cast<int64_t>(split), options.style);
+  const CacheFiles files = is_neox(options.style)
+                               ? neox_cache_files(member.identity, options.style)
+                               : dataset_cache_files(cache_folder(prefix, options), member.hash,
+                                                     static_cast<int64_t>(split), options.style);
   const bool reads = options.cache == CacheUse::read || options.cache == CacheUse::keep;
   if (reads && usable(files, member.description, prefix)) {
     try {
@@ -175,7 +194,9 @@ void TrainingData::add_split(size_t split, const Blend& blend, bool own_path,
       return;  // no such split, for every dataset alike
     std::optional<int64_t> prepare = alone ? size : std::nullopt;
     if (weighted && !alone) prepare = sizes.prepare[i];
-    data.members_.push_back(build_member(split, prefix, range, prepare, own_path, options));
+    const std::optional<int64_t> own_place =
+        own_path ? std::optional(static_cast<int64_t>(i)) : std::nullopt;
+    data.members_.push_back(build_member(split, prefix, range, prepare, own_place, options));
   }
   if (!alone) {
     std::optional<int64_t> blend_size = weighted ? std::optional(sizes.blend_size) : std::nullopt;
@@ -222,7 +243,7 @@ void TrainingData::build_blend_layer(SplitData& data, size_t split, std::vector<
     }
   }
   const bool writes = options.cache == CacheUse::write || options.cache == CacheUse::keep;
-  if (writes && !options.cache_path.empty()) {
+  if (writes && !options.cache_path.empty() && !is_neox(options.style)) {
     const IndexArray* const arrays[] = {&data.blend_->dataset_index,
                                         &data.blend_->dataset_sample_index};
     write_cache(blend_cache_files(options.cache_path, data.hash_, static_cast<int64_t>(split),
@@ -233,12 +254,13 @@ void TrainingData::build_blend_layer(SplitData& data, size_t split, std::vector<
 
 void TrainingData::write_cache(const CacheFiles& files, const std::string& description,
                                std::span<const IndexArray* const> arrays) {
-  bool same = exists(files.description) && matches_text(files.description, description);
+  bool same = files.description.empty() ||
+              (exists(files.description) && matches_text(files.description, description));
   for (size_t i = 0; i < arrays.size() && same; ++i) {
     same = exists(files.arrays[i]) && arrays[i]->equals_file(files.arrays[i]);
   }
   if (!same) {
-    const fs::path folder = fs::path(files.description).parent_path();
+    const fs::path folder = fs::path(files.arrays[0]).parent_path();
     if (!folder.empty()) fs::create_directories(folder);
     std::deque<OutputFile> outputs;
     std::vector<OutputFile*> set;
@@ -246,12 +268,14 @@ void TrainingData::write_cache(const CacheFiles& files, const std::string& descr
       set.push_back(&outputs.emplace_back(files.arrays[i], Existing::replace));
       arrays[i]->write(*set.back());
     }
-    set.push_back(&outputs.emplace_back(files.description, Existing::replace));
-    set.back()->write(description);
+    if (!files.description.empty()) {
+      set.push_back(&outputs.emplace_back(files.description, Existing::replace));
+      set.back()->write(description);
+    }
     commit_set(set);
   }
   for (const std::string& path : files.arrays) cache_files_.push_back({path, !same});
-  cache_files_.push_back({files.description, !same});
+  if (!files.description.empty()) cache_files_.push_back({files.description, !same});
 }
 
 TrainingData TrainingData::build(const TrainingDataOptions& options) {

@@ -48,7 +48,6 @@ struct TrainingDataOptions {
   /// Megatron 2 and 3; otherwise requesting samples from it is an error.
   bool skip_empty_evaluation = false;
   std::optional<int64_t> train_epochs = {};  ///< forces the epochs of train (2023 forks)
-  bool separate_last_epoch = true;  ///< false: GPT-NeoX's order, for which Megatron has no names
   CacheStyle style = CacheStyle::megatron_core;
   CacheUse cache = CacheUse::none;
   std::string cache_path = {};  ///< --data-cache-path; empty: beside each dataset, no blends
@@ -57,6 +56,10 @@ struct TrainingDataOptions {
   /// Called before each set of arrays is built: what it is, for people.
   std::function<void(const std::string&)> on_build = {};
 };
+
+/// For GPT-NeoX's order: sets the style unless it is one of GPT-NeoX's; a split's own paths get the
+/// weight 1 if they have none, as there. Errors: FormatError for an invalid blend.
+void use_neox_order(TrainingDataOptions& options);
 
 /// One dataset's part of one split.
 struct SplitMember {
@@ -138,7 +141,7 @@ class TrainingData {
                  const TrainingDataOptions& options);
   SplitMember build_member(size_t split, const std::string& prefix,
                            std::optional<SequenceRange> range, std::optional<int64_t> num_samples,
-                           bool own_path, const TrainingDataOptions& options);
+                           std::optional<int64_t> own_place, const TrainingDataOptions& options);
   void build_blend_layer(SplitData& data, size_t split, std::vector<double> weights,
                          std::optional<int64_t> size, bool lengths,
                          const TrainingDataOptions& options);

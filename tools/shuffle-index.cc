@@ -130,6 +130,8 @@ int shuffle(Options& options, cli::Invocation& call) {
   if (!options.rewrite.empty()) return rewrite(options, call);
   options.samples.data_cache_path = options.data_cache_path;
   indexed::TrainingDataOptions work = dataset::training_data_options(options.samples);
+  if (options.print_descriptions && indexed::is_neox(work.style))
+    throw cli::UsageError("--print-descriptions: GPT-NeoX's files have no descriptions");
   work.cache = options.print_descriptions ? indexed::CacheUse::none : indexed::CacheUse::write;
   work.open.tokens = false;
   work.on_build = [&](const std::string& what) { call.console.log("builds " + what); };

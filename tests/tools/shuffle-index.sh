@@ -48,6 +48,32 @@ status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer \
   --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast
 status shuffle-index --data-path a $run --compat megatron-core-0.21
 
+echo "== GPT-NeoX: its order and names, beside the datasets; the bytes are those of numpy by its rules"
+mkdir neox && cd neox
+cp ../a.bin ../a.idx ../b.bin ../b.idx .
+neox="--seq-length 32 --train-iters 200 --global-batch-size 16 --eval-interval 50 --eval-iters 3"
+neox="$neox --seed 7"
+status shuffle-index --data-path a --split 90,7,3 $neox --sample-order gpt-neox
+status shuffle-index --data-path a --split 90,7,3 $neox --compat gpt-neox
+shuffle-index -q --train-data-path a b --valid-data-path 2 b --test-data-path a $neox \
+  --sample-order gpt-neox
+md5sum -- *.npy
+md5sum -- *.npy | sed 's/_packedpi_ac//' >packed
+rm -f -- *.npy
+shuffle-index -q --data-path a --split 90,7,3 $neox --compat gpt-neox-2.0 --sample-order gpt-neox
+shuffle-index -q --train-data-path a b --valid-data-path 2 b --test-data-path a $neox \
+  --compat gpt-neox-2.0 >/dev/null
+md5sum -c packed >/dev/null && echo "the same arrays under the names of 2.0"
+inspect-dataset peek a --sample 5 --ids $neox --sample-order gpt-neox | head -c 60; echo
+for wrong in "--compat megatron-2023" "--data-cache-path c" --no-extra-token --print-descriptions \
+  "--train-data-exact-num-epochs 2" --keep-last-partial-validation-sequence; do
+  status shuffle-index --data-path a $neox --sample-order gpt-neox $wrong
+done
+status shuffle-index --data-path 1 a $neox --sample-order gpt-neox
+status shuffle-index --data-path a --seq-length 8 --samples all,1,1 --sample-order gpt-neox
+status shuffle-index --data-path a --split 1 --seq-length 32 --samples 10,10,10 --compat gpt-neox
+cd .. && rm -rf neox
+
 echo "== words from files"
 echo "0.3 a
 0.7 b" >words

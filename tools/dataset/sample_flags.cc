@@ -25,7 +25,19 @@ std::array<std::optional<int64_t>, 3> parse_samples(const std::string& text) {
   return samples;
 }
 
+// The tree whose arrays and names are asked for.
+std::string tree_asked(const SampleFlags& flags) {
+  const bool neox = flags.sample_order == "gpt-neox";
+  if (neox && flags.compat == SampleFlags().compat) return "gpt-neox";
+  if (neox && !flags.compat.starts_with("gpt-neox"))
+    throw cli::UsageError(
+        cli::concat("--sample-order gpt-neox is not that of --compat ", flags.compat));
+  return flags.compat;
+}
+
 indexed::CacheStyle style_of(const std::string& compat) {
+  if (compat == "gpt-neox") return indexed::CacheStyle::gpt_neox;
+  if (compat == "gpt-neox-2.0") return indexed::CacheStyle::gpt_neox_2_0;
   if (compat == "megatron-2023") return indexed::CacheStyle::megatron_2023;
   if (compat == "megatron-deepspeed") return indexed::CacheStyle::megatron_deepspeed;
   return indexed::CacheStyle::megatron_core;
@@ -35,7 +47,8 @@ indexed::CacheStyle style_of(const std::string& compat) {
 constexpr std::string_view kCore = "megatron-core";
 const std::vector<std::string> kTrees = {
     "megatron-core",      "megatron-core-0.16", "megatron-core-0.17", "megatron-core-0.18",
-    "megatron-core-0.19", "megatron-core-0.20", "megatron-2023",      "megatron-deepspeed"};
+    "megatron-core-0.19", "megatron-core-0.20", "megatron-2023",      "megatron-deepspeed",
+    "gpt-neox",           "gpt-neox-2.0"};
 
 indexed::CoreRelease release_of(std::string_view compat) {
   if (!compat.starts_with(kCore) || compat == kCore) return indexed::kNewestCore;
@@ -114,6 +127,26 @@ void set_paths(const SampleFlags& flags, indexed::TrainingDataOptions& options) 
         "--split divides one --data-path; with paths for each split it has nothing to divide");
   }
   if (!flags.split.empty()) options.split = flags.split;
+}
+
+// With these GPT-NeoX would look for other files, or for none.
+void refuse_foreign_to_neox(const SampleFlags& flags, const indexed::TrainingDataOptions& options) {
+  const std::pair<bool, std::string_view> foreign[] = {
+      {flags.no_extra_token, "--no-extra-token: not in GPT-NeoX"},
+      {flags.keep_last_partial, "--keep-last-partial-validation-sequence: not in GPT-NeoX"},
+      {flags.train_epochs.has_value(), "--train-data-exact-num-epochs: not in GPT-NeoX"},
+      {!flags.data_cache_path.empty(),
+       "--data-cache-path: GPT-NeoX looks for its files beside the datasets"},
+      {options.data_path.size() > 1,
+       "--data-path: GPT-NeoX divides one dataset, without a weight; others are --train-data-path "
+       "and the like"}};
+  for (const auto& [given, what] : foreign)
+    if (given) throw cli::UsageError(std::string(what));
+  for (size_t i = 0; i < 3; ++i) {
+    const bool used = !options.data_path.empty() || !options.split_data_path[i].empty();
+    if (used && !options.num_samples[i])
+      throw cli::UsageError("--samples all: the number is part of the names of GPT-NeoX's files");
+  }
 }
 
 void set_sizes(const SampleFlags& flags, indexed::TrainingDataOptions& options) {
@@ -223,8 +256,14 @@ cli::Group<SampleFlags> sample_group() {
         .value = "TREE",
         .help = "Whose arrays and names: megatron-core-0.16 to megatron-core-0.20, whose arrays "
                 "are the same under other names; megatron-core for the newest of them; "
-                "megatron-2023 (NVIDIA's tree in mid-2023) or megatron-deepspeed.",
+                "megatron-2023 (NVIDIA's tree in mid-2023) or megatron-deepspeed; gpt-neox, or "
+                "gpt-neox-2.0 for its names before pack_impl.",
         .field = cli::choice(&F::compat, kTrees)},
+       {.name = "sample-order",
+        .value = "WHOSE",
+        .help = "megatron, or gpt-neox, which shuffles all epochs together and rounds splits and "
+                "blends in its own way: as --compat gpt-neox.",
+        .field = cli::choice(&F::sample_order, {"megatron", "gpt-neox"})},
        {.name = "permuted",
         .help = "Accept datasets that are index-only shuffles.",
         .field = cli::on(&F::permuted)}}};
@@ -318,7 +357,8 @@ cli::Group<SampleFlags> opened_tokenizer_group(std::string_view title) {
 }
 
 std::string tree_of(const SampleFlags& flags) {
-  return flags.compat == kCore ? kTrees[5] : flags.compat;
+  const std::string tree = tree_asked(flags);
+  return tree == kCore ? kTrees[5] : tree;
 }
 
 indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
@@ -331,7 +371,7 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
   options.drop_last_partial_validation = !flags.keep_last_partial;
   options.surplus = flags.surplus;
   options.train_epochs = flags.train_epochs;
-  options.style = style_of(flags.compat);
+  options.style = style_of(tree_asked(flags));
   options.cache_path = flags.data_cache_path;
   options.open.permuted = flags.permuted;
   const indexed::Compat compat = options.style == indexed::CacheStyle::megatron_core
@@ -339,6 +379,11 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
                                      : indexed::Compat::fork_2023;
   try {  // errors in the flags themselves are reported before anything is opened
     set_sizes(flags, options);
+    if (indexed::is_neox(options.style)) {
+      refuse_foreign_to_neox(flags, options);
+      indexed::use_neox_order(options);
+      options.skip_empty_evaluation = true;  // as there
+    }
     options.tokenizer = tokenizer_of(flags);
     if (!options.data_path.empty()) {
       indexed::refuse_stray_weights(indexed::parse_blend(options.data_path, compat));

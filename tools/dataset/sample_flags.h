@@ -38,6 +38,7 @@ struct SampleFlags {
   bool no_extra_token = false;
   std::optional<int64_t> train_epochs = {};
   std::string compat = "megatron-core";
+  std::string sample_order = "megatron";
   bool permuted = false;
 
   std::string tokenizer_type = {};

@@ -66,23 +66,6 @@ std::array<std::vector<std::string>, 4> words_of(const TrainConfig& config) {
   return words;
 }
 
-// GPT-NeoX's split and blend are Megatron's of 2023. It shuffles all epochs together, and a split's
-// paths have weights, of 1 if the file says none.
-// Source: GPT-NeoX, megatron/data/data_utils.py and gpt2_dataset.py.
-void use_neox_order(indexed::TrainingDataOptions& options) {
-  options.style = indexed::CacheStyle::megatron_2023;
-  options.separate_last_epoch = false;
-  for (std::vector<std::string>& words : options.split_data_path) {
-    if (words.empty() || !indexed::parse_blend(words).weights.empty()) continue;
-    std::vector<std::string> weighted;
-    for (std::string& prefix : words) {
-      weighted.emplace_back("1");
-      weighted.push_back(std::move(prefix));
-    }
-    words = std::move(weighted);
-  }
-}
-
 }  // namespace
 
 std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept {
@@ -125,7 +108,7 @@ indexed::TrainingData open_training_data(const TrainConfig& config, indexed::Cac
   for (size_t i = 0; i < 3; ++i) options.num_samples[i] = samples[i];
   options.surplus = config.mid_level_dataset_surplus;
   if (config.sample_order == "gpt-neox") {
-    use_neox_order(options);
+    indexed::use_neox_order(options);
   } else if (!config.data_cache_path.empty()) {
     options.cache = cache;
     options.cache_path = config.data_cache_path;
