@@ -48,7 +48,8 @@ status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer \
   --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast
 status shuffle-index --data-path a $run --compat megatron-core-0.21
 
-echo "== GPT-NeoX: its order and names, beside the datasets; the bytes are those of numpy by its rules"
+# The bytes are those of numpy by GPT-NeoX's rules.
+echo "== GPT-NeoX: its order and names, beside the datasets"
 mkdir neox && cd neox
 cp ../a.bin ../a.idx ../b.bin ../b.idx .
 neox="--seq-length 32 --train-iters 200 --global-batch-size 16 --eval-interval 50 --eval-iters 3"

@@ -43,7 +43,7 @@ TEST(Axis, TicksAreRoundNumbersWithinTheEnds) {
 }
 
 TEST(Axis, EqualEndsAreMovedApart) {
-  for (const double value : {0.0, 2.5, -7.0, 1e300, 3e-300}) {
+  for (const double value : {0.0, 2.5, -7.0, 1e300, 3e-300, 5e-324}) {
     const draw::Axis axis = draw::axis(value, value, 5);
     EXPECT_LT(axis.low, value);
     EXPECT_GT(axis.high, value);
@@ -52,6 +52,7 @@ TEST(Axis, EqualEndsAreMovedApart) {
   }
   EXPECT_LT(draw::axis(1, 1 + 1e-15, 5).ticks.size(), size_t{20});
   EXPECT_LT(draw::axis(4, 4, 5, true).low, 4);
+  EXPECT_FALSE(draw::axis(0, 5e-324, 5).ticks.empty());
 }
 
 TEST(ShortNumber, IsShortAndRight) {
