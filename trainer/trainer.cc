@@ -146,8 +146,14 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
 
 // Says that a run which begins before the newest checkpoint in --save will write over it.
 void note_what_is_replaced(const TrainConfig& config, const Start& start, cli::Console& console) {
-  const int64_t there = newest_replaced(config, start);
-  if (there == 0) return;
+  if (config.skip_train || !begins_before_others(config, start)) return;
+  int64_t there = 0;
+  try {
+    there = tracked_iteration(config.save).value_or(stored_iterations(config.save).back());
+  } catch (const std::exception&) {  // what names the newest one cannot be read
+    return;
+  }
+  if (there <= start.state().iteration) return;
   console.note(concat(config.save, ": has checkpoints up to step ", there,
                       ", this run begins at step ", start.state().iteration,
                       ": it replaces checkpoints of the same steps; --load ", config.save,

@@ -197,6 +197,8 @@ TEST_F(AsMegatronTest, SettingsThatChangeWithAResumeAreSaid) {
                         "is true: from here on the command's counts\n"));
   EXPECT_THAT(run(again + Words{"--exp-avg-dtype", "bf16", "--fp8-format", "e4m3"}).err,
               HasSubstr("--fp8-format was off, is e4m3; --exp-avg-dtype was fp32, is bf16: from"));
+  for (const Words& idle : {Words{"--muon-momentum", "0.5"}, Words{"--fp8-recipe", "tensorwise"}})
+    EXPECT_THAT(run(again + idle).err, Not(HasSubstr(", is "))) << idle[0];
 }
 
 // Before the type of a tokenizer said how many tokens there are, --vocab-size did: what was trained

@@ -219,12 +219,20 @@ TEST_F(FoldersTest, MetricsOfAnotherRunAreNotRemoved) {
   }
   const Ended again = in("a");
   EXPECT_EQ(again.status, 0);
-  EXPECT_THAT(again.err, ContainsRegex("m.jsonl: lines 1 to [0-9]+ are moved to m.jsonl.1: this "
+  EXPECT_THAT(again.err, ContainsRegex("m.jsonl: lines 1 to [0-9]+ are moved to m.1.jsonl: this "
                                        "run begins at step 0\n"));
-  EXPECT_EQ(read("m.jsonl.1"), lines);
-  EXPECT_THAT(in("a").err, HasSubstr(" are moved to m.jsonl.2: "));
-  EXPECT_EQ(read("m.jsonl.1"), lines);
+  EXPECT_EQ(read("m.1.jsonl"), lines);
+  EXPECT_THAT(in("a").err, HasSubstr(" are moved to m.2.jsonl: "));
+  EXPECT_EQ(read("m.1.jsonl"), lines);
   EXPECT_EQ(std::ranges::count(read("m.jsonl"), '\n'), std::ranges::count(lines, '\n'));
+  // Also where what names the newest checkpoint cannot be read, and not where a name has no room.
+  std::ofstream(folder_ + "/a/latest_checkpointed_iteration.txt") << "xx";
+  EXPECT_THAT(in("a").err, HasSubstr(" are moved to m.3.jsonl: "));
+  const std::string longest = "long/" + std::string(254, 'm');
+  ASSERT_EQ(run({"--save", "long", "--metrics-file", longest}).status, 0);
+  const Ended no_room = run({"--save", "long", "--metrics-file", longest});
+  EXPECT_EQ(no_room.status, 1);
+  EXPECT_THAT(no_room.err, HasSubstr(": file name too long\n"));
   // The checkpoint says so, too, where config.toml is the user's.
   std::ofstream(folder_ + "/a/config.toml", std::ios::app) << "# mine\n";
   std::ofstream(folder_ + "/a/config.toml") << "lr = 1\n# mine\n";

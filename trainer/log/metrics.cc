@@ -137,13 +137,21 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations,
   return last;
 }
 
+// "metrics.1.jsonl", where lines of "metrics.jsonl" are moved.
+std::string numbered(const std::filesystem::path& path, int number) {
+  const std::string name =
+      indexed::message(path.stem().string(), ".", number, path.extension().string());
+  return path.parent_path() / name;
+}
+
 // Writes `lines` into a new file beside `path`, and returns its name.
 std::string move_aside(const std::string& path, const std::string& lines) {
   for (int number = 1;; ++number) {
-    const std::string name = indexed::message(path, ".", number);
-    std::error_code none;
-    if (std::filesystem::symlink_status(name, none).type() != std::filesystem::file_type::not_found)
-      continue;
+    const std::string name = numbered(path, number);
+    std::error_code error;
+    const auto type = std::filesystem::symlink_status(name, error).type();
+    if (type == std::filesystem::file_type::none) fail(name, error.value());
+    if (type != std::filesystem::file_type::not_found) continue;
     indexed::OutputFile out(name, indexed::Existing::refuse);
     out.write(lines);
     out.commit();
@@ -224,6 +232,12 @@ std::string Metrics::take_over() const {
                                   "whose checkpoint this one begins from"));
   if (!last || *last >= options_.last_interval || options_.from_elsewhere) return "";
   const std::string which = indexed::message(*last + 1, " to ", options_.last_interval);
+  if (const std::string moved = numbered(path, 1); std::filesystem::exists(moved)) {
+    if (options_.say)
+      options_.say(indexed::message(path, ": the lines of iterations ", which, " are missing: an ",
+                                    "earlier start moved lines to ", moved));
+    return event_line("lines moved", options_.last_interval, {{"iterations", which}});
+  }
   if (options_.say)
     options_.say(indexed::message(path, ": the lines of iterations ", which,
                                   " are missing: the run that made them ended before its disk "

@@ -36,7 +36,7 @@ struct MetricsOptions {
   bool from_elsewhere = false;
   bool only_adds = false;  ///< A run that only evaluates removes no line.
   /// The checkpoints of later iterations are still there, and so their lines are kept in a file of
-  /// their own: PATH.1, or the next number that is free.
+  /// their own: metrics.1.jsonl for metrics.jsonl, or the next number that is free.
   bool moves_later = false;
   /// Lines that would have to be removed are another run's: then the run does not begin.
   bool is_of_others = false;

@@ -127,7 +127,7 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
   console.note(concat("the same as flags: ", cli::join(words, " ")));
 }
 
-/// Sets the fastest layout that fits.
+/// Sets the best layout that fits.
 void search_layout(TrainConfig& config, Given& given, const Cluster& cluster,
                    cli::Console& console) {
   const bool on_gpu = config.device != "cpu" && (visible_gpus(config) > 0 || !config.gpu.empty());

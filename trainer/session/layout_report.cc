@@ -214,7 +214,7 @@ std::string text_report(const SearchResult& result, const ReportContext& context
   text += "\nleft out\n" + refusals_text(result);
   text += format("    %8s  do not fit as they are; what makes them fit is slower, or not enough\n",
                  with_commas(result.no_room).c_str());
-  text += format("    %8s  fit and are slower\n", with_commas(result.fit_slower()).c_str());
+  text += format("    %8s  fit and come after these\n", with_commas(result.fit_after()).c_str());
   text += format("    %8s  would be slower with any memory: not examined further\n",
                  with_commas(result.slower_by_bound).c_str());
   return text + miss_text(result, context);
@@ -247,7 +247,7 @@ std::string json_report(const SearchResult& result, const ReportContext& context
   json["refused"] = result.refusals;
   json["examined"] = result.costed;
   json["do_not_fit"] = result.no_room;
-  json["fit_and_slower"] = result.fit_slower();
+  json["fit_and_after"] = result.fit_after();
   json["slower_by_bound"] = result.slower_by_bound;
   if (result.nearest_miss) {
     const SearchResult::Miss& miss = *result.nearest_miss;

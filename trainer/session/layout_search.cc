@@ -38,13 +38,12 @@ struct Core {
   double of_fitting() const noexcept { return bound + to_fit; }
 };
 
-/// Predictions do not tell times within 1% apart, and those of many small micro-batches are the
-/// ones that are too short (bench/planning.md): one micro-batch counts as it is predicted, several
-/// as up to that much longer.
+/// Steps of many small micro-batches are predicted too short, and smaller differences than this
+/// mean nothing (bench/planning.md): one micro-batch counts as it is predicted, several as up to so
+/// much longer.
 constexpr double kIndistinct = 0.01;
 
-/// By which layouts are ordered: seconds, as they count. Never below what is predicted, of which
-/// the bounds are.
+/// By which layouts are ordered. Never below what is predicted, of which the bounds are.
 double seconds_per_sample(const Choice& c) {
   const double more = 1 - 1 / static_cast<double>(c.layout.microbatches);
   return (1 + kIndistinct * more) * c.report.seconds /

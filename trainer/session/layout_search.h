@@ -51,7 +51,7 @@ struct LeastMemory {
 
 /// The result of the search.
 struct SearchResult {
-  /// At most `top`, the fastest first; of times within 1%, the one with fewer micro-batches.
+  /// At most `top`, the fastest first, where n micro-batches count as (1 - 1/n)% longer.
   std::vector<Choice> best;
   int64_t enumerated = 0, costed = 0;
   int64_t slower_by_bound = 0;  ///< Not costed: too slow with any recomputation.
@@ -77,8 +77,8 @@ struct SearchResult {
     for (const auto& [words, count] : refusals) all += count;
     return all;
   }
-  /// How many fit and are slower than the best.
-  int64_t fit_slower() const noexcept {
+  /// How many fit and come after `best`.
+  int64_t fit_after() const noexcept {
     return costed - no_room - static_cast<int64_t>(best.size());
   }
 };

@@ -164,7 +164,7 @@ bool agree(std::string_view a, std::string_view b) {
 using Flags = std::map<std::string, std::vector<std::string>>;
 
 // "--seed was 1, is 2", of each of these flags that has changed.
-std::vector<std::string> changes_of(std::initializer_list<const char*> flags, const Flags& before,
+std::vector<std::string> changes_of(const std::vector<const char*>& flags, const Flags& before,
                                     const Flags& now) {
   std::vector<std::string> changes;
   for (const char* flag : flags) {
@@ -183,12 +183,37 @@ Flags with_those_off(Flags flags) {
 }
 
 void note_settings(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
-  const std::vector<std::string> changes =
-      changes_of({"fp16", "bf16", "loss-scale", "fp8-format", "fp8-recipe", "exp-avg-dtype",
-                  "grad-reduce-in-bf16", "adam-beta1", "adam-beta2", "adam-eps", "muon-momentum",
-                  "clip-grad", "hidden-dropout", "attention-dropout", "eod-mask-loss",
-                  "reset-position-ids", "reset-attention-mask", "calculate-per-token-loss"},
-                 with_those_off(meta.config), with_those_off(flag_values(config)));
+  if (config.skip_train || meta.config.empty()) return;
+  const Flags before = with_those_off(meta.config), now = with_those_off(flag_values(config));
+  std::vector<const char*> flags = {"fp16",
+                                    "bf16",
+                                    "fp8-format",
+                                    "exp-avg-dtype",
+                                    "grad-reduce-in-bf16",
+                                    "accumulate-allreduce-grads-in-fp32",
+                                    "adam-beta1",
+                                    "adam-beta2",
+                                    "adam-eps",
+                                    "clip-grad",
+                                    "hidden-dropout",
+                                    "attention-dropout",
+                                    "eod-mask-loss",
+                                    "reset-position-ids",
+                                    "reset-attention-mask",
+                                    "calculate-per-token-loss"};
+  // Those that count only beside `main`, where that has not changed.
+  const auto add = [&](bool counts, const char* main, std::vector<const char*> more) {
+    if (counts && changes_of({main}, before, now).empty())
+      flags.insert(flags.end(), more.begin(), more.end());
+  };
+  add(config.fp16, "fp16", {"loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"});
+  add(!config.fp8_format.empty(), "fp8-format",
+      {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo", "no-fp8-wgrad",
+       "first-last-layers-bf16"});
+  add(config.derived.muon, "optimizer",
+      {"muon-momentum", "muon-nesterov", "muon-no-split-qkv", "muon-num-ns-steps",
+       "muon-scale-mode", "muon-extra-scale-factor"});
+  const std::vector<std::string> changes = changes_of(flags, before, now);
   if (!changes.empty())
     console.note(concat(cli::join(changes, "; "), ": from here on the command's counts"));
 }
@@ -245,15 +270,12 @@ void check_samples(const TrainConfig& config, const RunState& state,
 
 }  // namespace
 
-int64_t newest_replaced(const TrainConfig& config, const Start& start) {
-  if (config.save.empty() || config.skip_train) return 0;
+bool begins_before_others(const TrainConfig& config, const Start& start) {
   try {
     const std::vector<int64_t> stored = stored_iterations(config.save);
-    const int64_t newest =
-        tracked_iteration(config.save).value_or(stored.empty() ? 0 : stored.back());
-    return newest > start.state().iteration ? newest : 0;
+    return !stored.empty() && stored.back() > start.state().iteration;
   } catch (const std::exception&) {
-    return 0;
+    return false;
   }
 }
 

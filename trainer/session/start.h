@@ -57,9 +57,9 @@ Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config);
 Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
                  cli::Console& console, std::optional<Checkpoint> in_memory);
 
-/// The newest step in --save, if the run begins before it and so replaces checkpoints of the same
-/// steps; 0: it does not, or what names the newest one cannot be read. Errors: none.
-int64_t newest_replaced(const TrainConfig& config, const Start& start);
+/// Whether --save has a checkpoint of a later step than the one where the run begins; not if it
+/// cannot be read. Errors: none.
+bool begins_before_others(const TrainConfig& config, const Start& start);
 
 /// Samples that the run will have consumed at its end: a last, partial step takes none.
 int64_t samples_of_run(const TrainConfig& config, const RunState& state);

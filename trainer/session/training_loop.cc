@@ -101,7 +101,9 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   const bool elsewhere = !loaded.empty() && !lies_in(loaded, config.save);
   std::optional<CheckpointMeta> meta;
   if (start.checkpoint && !start.weights_only) meta = start.checkpoint->meta();
-  const bool replaces = newest_replaced(config, start) > 0;
+  // A later start of this run has no other run's lines behind its own checkpoint.
+  const bool replaces = parts_.job.speaks() && parts_.job.launch().restarts == 0 &&
+                        begins_before_others(config, start);
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
