@@ -43,6 +43,11 @@ inline Result read(const std::vector<std::string>& texts,
   return result;
 }
 
+// The model with more keys.
+inline Result with(const std::string& more, const std::vector<std::string>& line = {}) {
+  return read({kModel, "{" + more + "}"}, line);
+}
+
 // What the files leave out has a remark of its own; see WhatIsLeftOutIsGptNeoxs.
 inline constexpr const char* kComplete =
     "hidden_dropout: 0\nattention_dropout: 0\nweight_decay: 0.1\n";

@@ -88,11 +88,6 @@ TEST(Neox, AliasesAreBounded) {
   EXPECT_THAT(times(105), HasSubstr("b.yml:1: with its aliases written out"));
 }
 
-// The model with more keys.
-Result with(const std::string& more, const std::vector<std::string>& line = {}) {
-  return read({kModel, "{" + more + "}"}, line);
-}
-
 TEST(Neox, TheDefaultWarmupIsForWhoSaysNone) {
   EXPECT_EQ(read({kModel}).config.lr_warmup_fraction, 0.01);
   EXPECT_EQ(with("\"warmup\": 0.05").config.lr_warmup_fraction, 0.05);
