@@ -239,10 +239,16 @@ void put(const std::string& bytes) {
 
 // The ids that end a text; none with --ignore-eod.
 std::vector<int64_t> ends_of(const GenerateOptions& options, const DecoderModel& model,
-                             const tok::Tokenizer& tokenizer) {
+                             tokenizer::Flags named, const tok::Tokenizer& tokenizer) {
   if (options.ignore_eod) return {};
   if (model.ends) return *model.ends;
-  return {tokenizer.eod_id().value_or(tok::kNoId)};
+  std::vector<int64_t> ends = {tokenizer.eod_id().value_or(tok::kNoId)};
+  // These types end a training document with another token than the file's.
+  if (model.tokenizer_type == "SentencePieceTokenizer" || model.tokenizer_type == "SPMTokenizer") {
+    named.type = model.tokenizer_type;
+    if (const auto eod = tokenizer::open(named).eod) ends.push_back(*eod);
+  }
+  return ends;
 }
 
 // How tokens become text, and which ends it.
@@ -308,7 +314,7 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
   Decoder decoder(model.spec, dtype, length, *ops,
                   widens ? model.place : std::function<WeightPlace(const LocalParam&)>());
   model.load(decoder, *ops);
-  const TextForm form{*tokenizer, ends_of(options, model, *tokenizer)};
+  const TextForm form{*tokenizer, ends_of(options, model, named, *tokenizer)};
   std::mt19937_64 random(static_cast<uint64_t>(options.seed));
   for (int64_t i = 0; i < options.num_samples; ++i) {
     if (!options.no_prompt) put(text);

@@ -97,7 +97,8 @@ std::string take_checkpoint_args(TrainConfig& config, Given& given) {
   const cli::Table<TrainConfig> table = model_flags();
   Target target{cli::bind_rows(table, config), given};
   const bool own_tokenizer = given.contains("vocab-file") || given.contains("tokenizer-model") ||
-                             config.tokenizer_type == "NullTokenizer";
+                             (config.tokenizer_type == "NullTokenizer" &&
+                              config.patch_tokenizer_type.empty());  // Pai's default
   const ModelSpec model = model_from_record(meta.model);
   if (!given.contains("num-query-groups") && model.num_query_groups != model.num_attention_heads)
     config.group_query_attention = true;  // its heads share; the command says nothing of it.

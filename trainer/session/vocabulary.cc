@@ -32,16 +32,21 @@ std::string read_text_file(const std::string& path) { return indexed::read_file(
 namespace {
 
 tokenizer::Flags named_flags(const TrainConfig& config) {
-  return {.type = config.tokenizer_type,
-          .patch_type = config.patch_tokenizer_type,
-          .model = config.tokenizer_model,
-          .vocab_file = config.vocab_file,
-          .merge_file = config.merge_file,
-          .vocab_size = config.vocab_size,
-          .special_tokens = config.tokenizer_special_tokens,
-          .tiktoken_pattern = config.tiktoken_pattern,
-          .tiktoken_num_special_tokens = config.tiktoken_num_special_tokens,
-          .tiktoken_special_tokens = config.tiktoken_special_tokens};
+  tokenizer::Flags flags = {.type = config.tokenizer_type,
+                            .patch_type = config.patch_tokenizer_type,
+                            .model = config.tokenizer_model,
+                            .vocab_file = config.vocab_file,
+                            .merge_file = config.merge_file,
+                            .vocab_size = config.vocab_size,
+                            .special_tokens = config.tokenizer_special_tokens,
+                            .tiktoken_pattern = config.tiktoken_pattern,
+                            .tiktoken_num_special_tokens = config.tiktoken_num_special_tokens,
+                            .tiktoken_special_tokens = config.tiktoken_special_tokens};
+  // Pai-Megatron-Patch's types read --load's.
+  if (!flags.patch_type.empty() && tokenizer::shown(flags).empty())
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model"})
+      if (fs::exists(fs::path(config.load) / file)) flags.model = config.load;
+  return flags;
 }
 
 // Adds a sentence to the message for the user.
@@ -186,7 +191,11 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
                  *config.vocab_size + 1);
     }
   } else {
-    throw UsageError("--vocab-file is missing (or --tokenizer-model, or --vocab-size)");
+    throw UsageError(
+        pai ? concat("--tokenizer-model is missing: the folder of the tokenizer, which "
+                     "Pai-Megatron-Patch takes from --load for --patch-tokenizer-type ",
+                     pai->name)
+            : "--vocab-file is missing (or --tokenizer-model, or --vocab-size)");
   }
   add_extra(config, pai, vocabulary);
   if (tokenizer && pai) check_rows(config, *tokenizer, *pai, vocabulary);

@@ -227,6 +227,16 @@ TEST_F(PaiTest, EachTypeHasItsRows) {
       StartsWith("--patch-tokenizer-type Qwen9Tokenizer: expected one of Qwen2Tokenizer, "));
 }
 
+// As in Pai's scripts, which have no --tokenizer-model.
+TEST_F(PaiTest, TheTokenizerIsThatOfLoad) {
+  const std::string folder = fs::path(config_.tokenizer_model).parent_path();
+  config_.tokenizer_model.clear();
+  EXPECT_EQ(rows("Qwen2Tokenizer", 421, folder), "424");
+  EXPECT_EQ(rows("Qwen2Tokenizer", 421, folder + "/none"),
+            "--tokenizer-model is missing: the folder of the tokenizer, which Pai-Megatron-Patch "
+            "takes from --load for --patch-tokenizer-type Qwen2Tokenizer");
+}
+
 TEST_F(PaiTest, RowsThatUsersKnow) {
   config_.tokenizer_model.clear();
   const auto known = [&](int64_t base, const std::string& type, int64_t extra) {
