@@ -35,7 +35,7 @@ cli::Group<C> batch_group() {
           {.name = "max-global-batch-size",
            .value = "SAMPLES",
            .help = "Choose the layout (what --auto-layout chooses) and a global batch of at most "
-                   "SAMPLES: the fastest of the largest of each micro-batch size.",
+                   "SAMPLES: the best of the largest of each micro-batch size.",
            .field = integer(&C::max_global_batch_size, 1, 1 << 28)},
           {.name = "rampup-batch-size",
            .value = "START INCREMENT SAMPLES",

@@ -356,8 +356,8 @@ cli::Group<C> device_group() {
           {.name = "auto-layout",
            .help = "Choose micro-batch size, tensor, pipeline and data parallelism, ZeRO stage, "
                    "overlap, recomputation and offload, except those that a flag sets, for the "
-                   "fastest step that fits (plan-training prints such a choice). A resumed run "
-                   "keeps its choice.",
+                   "best layout that fits, as plan-training orders them. A resumed run keeps its "
+                   "choice.",
            .field = on(&C::auto_layout)},
           {.name = "new-layout",
            .help = "With a chosen layout: choose again instead of using the choice of the "

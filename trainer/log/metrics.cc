@@ -232,7 +232,8 @@ std::string Metrics::take_over() const {
                                   "whose checkpoint this one begins from"));
   if (!last || *last >= options_.last_interval || options_.from_elsewhere) return "";
   const std::string which = indexed::message(*last + 1, " to ", options_.last_interval);
-  if (const std::string moved = numbered(path, 1); std::filesystem::exists(moved)) {
+  std::error_code none;
+  if (const std::string moved = numbered(path, 1); std::filesystem::exists(moved, none)) {
     if (options_.say)
       options_.say(indexed::message(path, ": the lines of iterations ", which, " are missing: an ",
                                     "earlier start moved lines to ", moved));

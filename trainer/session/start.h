@@ -34,9 +34,9 @@ struct Start {
 };
 
 /// Sets fields of `spec` that the command leaves open from the run's starting checkpoint, which is
-/// `in_memory` if that is not null: the
-/// family, and the padded vocabulary, if the command's differs only because padding depends on the
-/// number of tensor-parallel ranks. Says if that checkpoint has another tokenizer.
+/// `in_memory` if that is not null: the family, and the padded vocabulary, if the command's differs
+/// only because padding depends on the number of tensor-parallel ranks. Says if that checkpoint has
+/// another tokenizer.
 /// Errors: indexed::FormatError for a damaged checkpoint.
 void follow_checkpoint(const TrainConfig& config, const Vocabulary& vocabulary, ModelSpec& spec,
                        cli::Console& console, const Checkpoint* in_memory);
@@ -51,9 +51,8 @@ Checkpoint open_checkpoint(const std::string& path, const TrainConfig& config);
 
 /// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
 /// schedule are the same, and prints what will happen. `in_memory` takes precedence over both: the
-/// run itself has left it. Errors: cli::UsageError for a model or
-/// schedule that differs; indexed::FormatError for a damaged checkpoint, naming the previous
-/// undamaged one.
+/// run itself has left it. Errors: cli::UsageError for a model or schedule that differs;
+/// indexed::FormatError for a damaged checkpoint, naming the previous undamaged one.
 Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
                  cli::Console& console, std::optional<Checkpoint> in_memory);
 
@@ -69,10 +68,9 @@ int64_t samples_of_run(const TrainConfig& config, const RunState& state);
 void settle_start(TrainConfig& config, EngineOptions& options, const Start& start);
 
 /// Checks that the data has the samples that the run needs from `start` on. Says which evaluations
-/// have no documents; which settings of the steps, that need not stay the same, differ from the
-/// checkpoint's; and that samples will come in another order than when it was written, if the last
-/// or next ones at its step are not those that it records, and which flags have changed.
-/// Errors: indexed::FormatError for too few samples.
+/// have no documents, and which settings of a step differ from the checkpoint's. Also, if the
+/// samples around its step are not those that it records: that they will come in another order, and
+/// which flags have changed. Errors: indexed::FormatError for too few samples.
 void check_data(const TrainConfig& config, const Start& start, const indexed::TrainingData& data,
                 cli::Console& console);
 

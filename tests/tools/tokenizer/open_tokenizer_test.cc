@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "tests/own.h"
+#include "tests/tools/tokenizer/small_files.h"
 #include "tools/cli/flags.h"
 
 namespace tokenizer {
@@ -21,14 +22,7 @@ using testing::IsEmpty;
 using testing::StartsWith;
 namespace fs = std::filesystem;
 
-constexpr const char* kVocab = R"({"a":0,"b":1,"ab":2})";
-constexpr const char* kMerges = "#version: 0.2\na b\n";
-constexpr const char* kJson = R"({"version":"1.0","added_tokens":[{"id":3,"content":"<e>",
-  "single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
-  "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,
-  "trim_offsets":true,"use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel",
-  "add_prefix_space":true,"trim_offsets":true,"use_regex":true},"model":{"type":"BPE",
-  "vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
+using namespace tests::small;
 
 std::string error_of(const Flags& flags) {
   try {

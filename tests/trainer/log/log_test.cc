@@ -212,6 +212,25 @@ TEST(Metrics, OneTrainerWritesAFile) {
   EXPECT_EQ(read_file(path), "");
 }
 
+// What a run that begins anew has moved is not lost, and a run that goes on from later says where.
+TEST(Metrics, LinesOfLaterCheckpointsAreMoved) {
+  const Folder folder;
+  const std::string path = folder / "metrics.jsonl", moved = folder / "metrics.1.jsonl";
+  IterationRecord r = some_record();
+  Metrics({.metrics_file = path}, 1).interval(r);
+  const std::string line = read_file(path);
+  std::string said;
+  const auto say = [&](const std::string& text) { said = text; };
+  Metrics({.metrics_file = path, .moves_later = true, .say = say}, 1).interval(r);
+  EXPECT_EQ(said, path + ": line 1 is moved to " + moved + ": this run begins at step 0");
+  EXPECT_EQ(read_file(moved), line);
+  const int64_t later = r.iteration + 10;
+  Metrics({.metrics_file = path, .first_iteration = later, .last_interval = later, .say = say}, 1);
+  EXPECT_THAT(said, testing::HasSubstr(" are missing: an earlier start moved lines to " + moved));
+  EXPECT_THAT(read_file(path), testing::HasSubstr("{\"event\":\"lines moved\","));
+  EXPECT_THAT(read_file(path), testing::StartsWith(line));
+}
+
 TEST(Metrics, ForgetsWhatADeadRunSaidAfterItsCheckpoint) {
   const Folder folder;
   const std::string path = folder / "metrics.jsonl";

@@ -12,6 +12,7 @@
 
 #include "libtok/tokenizer.h"
 #include "tests/own.h"
+#include "tests/tools/tokenizer/small_files.h"
 #include "tools/cli/flags.h"
 #include "trainer/config/flags.h"
 
@@ -21,6 +22,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 namespace fs = std::filesystem;
+using namespace tests::small;
 
 const std::string kGolden = GOLDEN_DIR "/tok/";
 
@@ -47,15 +49,6 @@ std::string error_of(Run run) {
     return error.what();
   }
 }
-
-constexpr const char* kVocab = R"({"a":0,"b":1,"ab":2})";
-constexpr const char* kJson = R"({"version":"1.0","added_tokens":[{"id":3,"content":"<e>",
-  "single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
-  "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,
-  "trim_offsets":true,"use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel",
-  "add_prefix_space":true,"trim_offsets":true,"use_regex":true},"model":{"type":"BPE",
-  "vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
-constexpr const char* kMerges = "#version: 0.2\na b\n";
 
 // A checkpoint's number of tokens counts, whatever file has more.
 TEST_F(VocabularyTest, TheCheckpointsVocabularyHoldsTheEnd) {
